@@ -24,7 +24,7 @@ from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tcp_options import set_keepalive, set_send_buffer
-from edge.server.tls import PeerCertificate, TlsServer
+from edge.server.tls import Hello, PeerCertificate, TlsServer
 
 SLICE: Final = 4096
 """Maximum bytes that are parsed at once, because parsed input needs up to 80 times as much
@@ -268,16 +268,16 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         """Wait for the client's first message, which begins TLS; send nothing before."""
         self._direct = self._handshaking = True
 
-    def start_direct_tls(self, hello: bytes) -> None:
+    def start_direct_tls(self, hello: Hello) -> None:
         """Begin direct TLS with the client's first message, which `ClientHelloReader` has read."""
         self._reading = False
         self._start_tls(hello)
 
-    def _start_tls(self, hello: bytes | None = None) -> None:
+    def _start_tls(self, hello: Hello | None = None) -> None:
         self._handshaking = True
         self._handshake = self._context.loop.create_task(self._do_handshake(hello))
 
-    async def _do_handshake(self, hello: bytes | None) -> None:
+    async def _do_handshake(self, hello: Hello | None) -> None:
         plain = self._transport
         if plain is None:
             return

@@ -45,10 +45,15 @@ class Listen(NamedTuple):
 
 
 class Listener(Front, Generic[S]):
-    """A front whose devices connect to listening sockets; a protocol adds the connections."""
+    """A front whose devices connect to listening sockets; a protocol adds the connections.
 
-    def __init__(self, context: ServerContext, wanted: Sequence[Listen]) -> None:
+    Args:
+        alpn: the protocol's name in TLS (RFC 7301).
+    """
+
+    def __init__(self, context: ServerContext, alpn: str, wanted: Sequence[Listen]) -> None:
         self._context = context
+        self._alpn = alpn
         self._wanted = wanted
         self._registry = Registry[S](context.outputs, context.admission)
         self._servers: list[asyncio.Server] = []
@@ -61,7 +66,7 @@ class Listener(Front, Generic[S]):
 
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
-        tls_server = await self._context.prepare_logins()
+        tls_server = await self._context.prepare_logins(self._alpn)
         bound: list[tuple[str, Address]] = []
         for wanted in self._wanted:
             for address in wanted.addresses:

@@ -1,6 +1,6 @@
-"""Rate limits on the stanzas and bytes of one connection, by leaky buckets.
+"""Rate limits on the requests and bytes of one connection, by leaky buckets.
 
-A connection above its limit is not read and its stanzas wait, in order; nothing is dropped. The
+A connection above its limit is not read and its requests wait, in order; nothing is dropped. The
 first pause of an account or address within `limits.refusal_window` is logged as an event.
 """
 
@@ -15,11 +15,11 @@ from edge.server.server_context import ServerContext
 
 MIN_PAUSE: Final = 0.05
 """Seconds of the shortest pause, so that a peer at its limit costs one timer for several
-stanzas."""
+requests."""
 
 
 class LeakyBuckets:
-    """A leaky bucket for stanzas and one for bytes.
+    """A leaky bucket for requests and one for bytes.
 
     All times are in seconds of a clock that does not go backwards.
 
@@ -27,26 +27,26 @@ class LeakyBuckets:
         at: the time of the last `leak`.
     """
 
-    __slots__ = ("_limits", "at", "bytes", "stanzas")
+    __slots__ = ("_limits", "at", "bytes", "requests")
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
         self.at = now
-        self.stanzas = 0.0
+        self.requests = 0.0
         self.bytes = 0.0
 
     def is_exceeded(self) -> bool:
         """Return whether a bucket is over its limit, as of the last `leak`."""
         limits = self._limits
-        return self.stanzas > limits.stanzas_at_once or self.bytes > limits.bytes_at_once
+        return self.requests > limits.stanzas_at_once or self.bytes > limits.bytes_at_once
 
     def leak(self, now: float) -> None:
         """Lower the levels of the buckets for the time that has passed."""
         limits, passed = self._limits, now - self.at
         self.at = now
-        stanzas = self.stanzas - passed * limits.stanzas_per_second
+        requests = self.requests - passed * limits.stanzas_per_second
         size = self.bytes - passed * limits.bytes_per_second
-        self.stanzas = stanzas if stanzas > 0.0 else 0.0  # `max` costs more, for each stanza
+        self.requests = requests if requests > 0.0 else 0.0  # `max` costs more, for each request
         self.bytes = size if size > 0.0 else 0.0
 
     def pause(self) -> float:
@@ -54,9 +54,9 @@ class LeakyBuckets:
         if not self.is_exceeded():
             return 0.0
         limits = self._limits
-        stanzas = (self.stanzas - limits.stanzas_at_once) / limits.stanzas_per_second
+        requests = (self.requests - limits.stanzas_at_once) / limits.stanzas_per_second
         excess = (self.bytes - limits.bytes_at_once) / limits.bytes_per_second
-        return max(stanzas, excess, MIN_PAUSE)
+        return max(requests, excess, MIN_PAUSE)
 
 
 class ReadRateLimiter:
@@ -91,9 +91,9 @@ class ReadRateLimiter:
         buckets.leak(self._context.loop.time())
         buckets.bytes += count
 
-    def count_stanza(self) -> None:
-        """Count a handled stanza."""
-        self._buckets.stanzas += 1
+    def count_request(self) -> None:
+        """Count a handled request."""
+        self._buckets.requests += 1
 
     def is_paused(self) -> bool:
         """Return whether the connection must pause; begin a pause if a limit is exceeded."""

@@ -30,7 +30,7 @@ CHECK_INTERVAL: Final = 1.0
 
 RESERVED: Final = 4
 """Divisor of `limits.unacknowledged_total_bytes` that gives the part reserved for the gateway's
-answers and for stanzas that are stored in the database."""
+answers and for messages that are stored in the database."""
 
 
 class Flushable(Protocol):
@@ -58,7 +58,7 @@ class ServerContext:
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
-        returning_bytes: bytes of stanzas of ended sessions that wait to be routed again.
+        returning_bytes: bytes of messages of ended sessions that wait to be routed again.
         buffer: the read buffer of all connections.
         hashing: the thread that hashes passwords and prepares `OffloadedWork`.
     """
@@ -95,8 +95,10 @@ class ServerContext:
         store.on_sends = self.outputs.deliver
         store.on_answered.append(self.flush)
 
-    async def prepare_logins(self) -> TlsServer:
+    async def prepare_logins(self, alpn: str) -> TlsServer:
         """Load the certificate and what is known of earlier logins, if no front has done so before.
+
+        `alpn` is the protocol of connections that begin with TLS.
 
         Raises `SetupError` if the certificate cannot be used, and `StoreError`.
         """
@@ -112,6 +114,7 @@ class ServerContext:
             for source, account in await store.read(known_logins.list_all):
                 self.throttle.add_known(source, account)
             self.tls = TlsServer(contexts, self.settings.limits)
+        self.tls.add(alpn)
         return self.tls
 
     @property
@@ -127,7 +130,7 @@ class ServerContext:
         return (lambda: None) if self.tls is None else self.tls.prepare_reload()
 
     def may_relay(self, size: int) -> bool:
-        """Return whether there is memory for a stanza of `size` bytes from one session to another,
+        """Return whether there is memory for a message of `size` bytes from one session to another,
         to be kept until the recipient acknowledges it."""
         limit = self.settings.limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged_bytes + size <= limit

@@ -28,7 +28,7 @@ from edge.errors import StoreError
 from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext
 from edge.server.session_teardown import SessionTeardown
-from edge.server.write_tracker import Token, Unstored, WriteTracker
+from edge.server.write_tracker import STANZA_OVERHEAD, Token, Unstored, WriteTracker
 
 R = TypeVar("R")
 
@@ -90,6 +90,7 @@ class Session(ABC, Generic[R]):
         source: its source address, for the limits, as `login_throttle.source_of` returns it.
 
     Attributes:
+        acknowledges: whether the peer acknowledges what it is sent; it is kept until then (`keep`).
         connection: its connection, or None if it has none.
         in_flight: number of received requests whose units of work are not committed.
         in_flight_bytes: bytes of these requests.
@@ -102,8 +103,8 @@ class Session(ABC, Generic[R]):
     """
 
     __slots__ = (
-        "_always_tracking", "_confirmations", "_context", "_end_name", "_overflow", "_registry",
-        "_sent_at", "_sent_position", "_shares", "_teardown", "_writes", "account", "bare",
+        "_confirmations", "_context", "_end_name", "_overflow", "_registry", "_sent_at",
+        "_sent_position", "_shares", "_teardown", "_writes", "account", "acknowledges", "bare",
         "connection", "ended", "ended_by", "full", "generation", "in_flight", "in_flight_bytes",
         "offloading", "since", "source", "tracking", "unacknowledged_bytes",
     )  # fmt: skip
@@ -134,7 +135,7 @@ class Session(ABC, Generic[R]):
         self.offloading = False
         self.unacknowledged_bytes = 0
         self.tracking = False
-        self._always_tracking = False  # also if nothing is in the write buffers
+        self.acknowledges = False
         self._writes = WriteTracker()
         self._shares = SendShares(
             BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
@@ -159,6 +160,11 @@ class Session(ABC, Generic[R]):
     @abstractmethod
     def encode(self, message: SentMessage) -> bytes:
         """Return the bytes of a message, or empty bytes if the protocol has none for its type."""
+
+    def keep(self, data: bytes, token: Token) -> bool:
+        """Keep what is sent until the peer acknowledges it, if it does; return False if that ended
+        the session."""
+        return not self.ended
 
     def end_name(self, reason: EndReason) -> str:
         """Return the name of a reason in the event log."""
@@ -260,19 +266,21 @@ class Session(ABC, Generic[R]):
         message, sender, size = unstored
         if self._overflow is not None and self._overflow.holds_predecessor(message):
             return False
-        return self._fits(sender, size)
-
-    def _fits(self, sender: str, size: int) -> bool:
-        """Return whether a message of `size` bytes fits into the share of its sender."""
+        if self.acknowledges:
+            fits = self._shares.has_room(sender, size)
+            return fits and self._context.may_relay(size + STANZA_OVERHEAD)
         if not self._shares.has_room(sender, size) and self.connection is not None:
             self.connection.flush()  # removes what has left the write buffers
         return self._shares.has_room(sender, size)
 
     def _send(self, data: bytes, token: Token) -> None:
-        self.tracking = True
-        self._writes.add(data, token)
-        self._write(data)
-        self._check_own_backlog()
+        if not self.acknowledges:
+            self.tracking = True
+            self._writes.add(data, token)
+            self._write(data)
+            self._check_own_backlog()
+        elif self.keep(data, token):
+            self._write(data)
 
     def _check_own_backlog(self) -> None:
         """End the session if too many of the gateway's own messages are unsent after a flush."""
@@ -354,7 +362,7 @@ class Session(ABC, Generic[R]):
         if self._writes.bytes:
             self._context.schedule_check(self)
         else:
-            self.tracking = self._always_tracking
+            self.tracking = self.acknowledges
 
     def _handle_delivered(self, tokens: list[Token]) -> None:
         """Record that the messages with these tokens were delivered; send the messages that the

@@ -1,4 +1,4 @@
-"""TLS for devices: the contexts for STARTTLS and for direct TLS, and the handshake.
+"""TLS for devices: the contexts of the gateway's certificate, and the handshake.
 
 A client certificate is requested and not required. A presented one must be issued by the gateway's
 CA and not revoked, or the handshake fails. The login checks its dates.
@@ -20,9 +20,6 @@ from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.ops.certificates import pki
 from edge.ops.certificates.tls_context import server_context
-
-ALPN: Final = "xmpp-client"
-"""The ALPN protocol name for direct TLS (XEP-0368)."""
 
 BUFFER_BYTES: Final = 16 * 1024
 """Bytes of asyncio's input buffer for TLS: one TLS record, in place of the default of 256 KiB."""
@@ -105,12 +102,16 @@ class TlsContexts:
         self._stamps = self._stat_files()
         self._retry_at = 0.0
         self.error: str | None = None
-        self._starttls, self._direct = self._load()
+        self._contexts = {"": self._load("")}
 
-    def get(self, *, direct: bool) -> ssl.SSLContext:
-        """Return the context for STARTTLS or for direct TLS."""
+    def add(self, alpn: str) -> None:
+        """Load a context for an ALPN protocol, too; raises `SetupError`."""
+        self._contexts[alpn] = self._load(alpn)
+
+    def get(self, alpn: str = "") -> ssl.SSLContext:
+        """Return the context for an ALPN protocol, or by default the one without ALPN."""
         self.refresh()
-        return self._direct if direct else self._starttls
+        return self._contexts[alpn]
 
     def refresh(self) -> None:
         """Load the files if they have changed, or were refused `RETRY_TIME` seconds ago."""
@@ -131,13 +132,13 @@ class TlsContexts:
         files = self._files
         return tuple(_stamp(path) for path in (files.server, files.server_key, files.ca, files.crl))
 
-    def use(self, loaded: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    def use(self, loaded: dict[str, ssl.SSLContext]) -> None:
         """Use the contexts that `load` returned."""
-        self._starttls, self._direct = loaded
+        self._contexts = loaded
         self.error = None
 
-    def load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """Load the files; return the contexts for STARTTLS and for direct TLS.
+    def load(self) -> dict[str, ssl.SSLContext]:
+        """Load the files; return the contexts by ALPN protocol.
 
         Raises `SetupError`, which names the file, if a file is unusable or devices would refuse the
         certificate.
@@ -146,12 +147,13 @@ class TlsContexts:
         if fault is not None:
             text, remedy = fault
             raise SetupError(f"{text}; the certificate in use stays: {remedy}")
-        return self._load()
+        return {alpn: self._load(alpn) for alpn in self._contexts}
 
-    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        direct = server_context(self._files)
-        direct.set_alpn_protocols([ALPN])
-        return server_context(self._files), direct
+    def _load(self, alpn: str) -> ssl.SSLContext:
+        context = server_context(self._files)
+        if alpn:
+            context.set_alpn_protocols([alpn])
+        return context
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -160,6 +162,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+class Hello(NamedTuple):
+    """The first message of a client whose connection begins with TLS, and its ALPN protocol."""
+
+    data: bytes
+    alpn: str
 
 
 class TlsServer:
@@ -192,18 +201,22 @@ class TlsServer:
 
         return apply
 
+    def add(self, alpn: str) -> None:
+        """Accept an ALPN protocol, too; raises `SetupError` if the certificate cannot be used."""
+        self._contexts.add(alpn)
+
     async def handshake(
         self,
         protocol: asyncio.BaseProtocol,
         plain: asyncio.Transport,
-        hello: bytes | None,
+        hello: Hello | None,
         on_failure: Callable[[str, str], None],
     ) -> asyncio.Transport | None:
         """Do a handshake on a connection; return the TLS transport, or None if it failed.
 
         Args:
             plain: the connection's transport.
-            hello: with direct TLS, the client's first message, which was read before.
+            hello: the client's first message, if it was read before.
             on_failure: called with a rule and a reason to log if the handshake fails. The rule is
                 `authentication` if the client's certificate is refused, otherwise `tls`.
         """
@@ -226,7 +239,7 @@ class TlsServer:
         return None
 
     async def _begin(
-        self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
+        self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: Hello | None
     ) -> asyncio.Task[asyncio.Transport | None] | None:
         if plain.is_closing():  # the connection was lost: TLS on it would never end
             return None
@@ -235,7 +248,7 @@ class TlsServer:
             loop.start_tls(
                 plain,
                 protocol,
-                self._contexts.get(direct=hello is not None),
+                self._contexts.get("" if hello is None else hello.alpn),
                 server_side=True,
                 ssl_handshake_timeout=self._limits.authenticate_time,
                 ssl_shutdown_timeout=CLOSE_TIMEOUT,
@@ -245,7 +258,7 @@ class TlsServer:
         share_input(plain.get_protocol(), self._input)
         send_alerts(plain.get_protocol())
         if hello is not None:
-            _feed(plain.get_protocol(), hello)
+            _feed(plain.get_protocol(), hello.data)
         await asyncio.wait({handshake}, timeout=SLOT_TIME)
         return handshake
 

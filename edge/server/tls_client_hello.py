@@ -1,6 +1,6 @@
-"""The first bytes of a connection: whether TLS begins with them (XEP-0368), and for which protocol.
+"""The first bytes of a connection: whether TLS begins with them, and for which protocol.
 
-A client that offers ALPN protocols, but not `xmpp-client`, has connected to the wrong port or is
+A client that offers ALPN protocols, but not that of the port, has connected to the wrong port or is
 the victim of a cross-protocol attack; it is refused (RFC 7301, section 3.2). Python's `ssl` would
 continue without a protocol. A client that offers no protocol is accepted.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from edge.server.connection import Connection
 from edge.server.refusal_counters import RefusalCounters
-from edge.server.tls import ALPN
+from edge.server.tls import Hello
 
 HELLO_BYTES: Final = 16 * 1024
 """Maximum bytes of a ClientHello, above which the connection is aborted; one with the longest keys
@@ -37,18 +37,25 @@ class ClientHelloReader(asyncio.BufferedProtocol):
     """An asyncio protocol that reads the first bytes from a client, before `Connection` takes over.
 
     A ClientHello starts TLS on the connection. Unless the port is for direct TLS only, any other
-    input is passed to the connection unchanged, where STARTTLS can follow. The first byte of a TLS
-    record cannot begin an XML stream.
+    input is passed to the connection unchanged. So a protocol's own input must not begin with the
+    first byte of a TLS record.
 
     Args:
+        alpn: the protocol's name in TLS.
         only_tls: whether the port is for direct TLS only.
     """
 
     def __init__(
-        self, connection: Connection[Any, Any], counters: RefusalCounters, *, only_tls: bool
+        self,
+        connection: Connection[Any, Any],
+        counters: RefusalCounters,
+        alpn: str,
+        *,
+        only_tls: bool,
     ) -> None:
         self._connection = connection
         self._counters = counters
+        self._alpn = alpn
         self._transport: asyncio.Transport | None = None
         self._hello = ClientHello()
         self._is_tls = only_tls
@@ -88,12 +95,12 @@ class ClientHelloReader(asyncio.BufferedProtocol):
                 transport.abort()
             return
         transport.pause_reading()
-        if offered and ALPN.encode() not in offered:
+        if offered and self._alpn.encode() not in offered:
             self._refuse()
             transport.write(REFUSAL)
             transport.close()
         else:
-            self._connection.start_direct_tls(bytes(hello.data))
+            self._connection.start_direct_tls(Hello(bytes(hello.data), self._alpn))
 
     def _refuse(self) -> None:
         self._refused = True

@@ -1,8 +1,8 @@
 """Tracking of what is in a connection's write buffers, for a session without acknowledgements.
 
-A stanza, or a message of another protocol, counts as delivered when it has left the buffers. One
-that is still in the buffers when the session ends is routed again. Positions are bytes written to
-the connection since it began.
+A message or an answer counts as delivered when it has left the buffers. One that is still in the
+buffers when the session ends is routed again. Positions are bytes written to the connection since
+it began.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final, NamedTuple, TypeAlias
 from edge.engine.database import Receipt, SentMessage
 
 STANZA_OVERHEAD: Final = 128
-"""Bytes of memory for each kept stanza beside its text: objects, and its place in a queue."""
+"""Bytes of memory for each kept message beside its text: objects, and its place in a queue."""
 
 
 class Unstored(NamedTuple):
-    """The origin of a stanza that no table stores: the message that it encodes.
+    """The origin of what is sent and in no table: the message that it encodes.
 
     Attributes:
         message: routed again if the session ends without it.
@@ -30,27 +30,27 @@ class Unstored(NamedTuple):
 
 
 Token: TypeAlias = Receipt | Unstored | None
-"""The origin of a sent stanza: a row, a message, or (None) an answer, which is never routed
+"""The origin of what is sent: a row, a message, or (None) an answer, which is never routed
 again."""
 
 
 def is_own(token: Token) -> bool:
-    """Return whether a stanza is the gateway's own, and no table stores it."""
+    """Return whether a message is the gateway's own, and no table stores it."""
     return token is None or (isinstance(token, Unstored) and not token.source)
 
 
 class PendingWrite(NamedTuple):
-    """A stanza in the write buffers; `token` is its origin."""
+    """A message in the write buffers; `token` is its origin."""
 
-    stanza: bytes
+    data: bytes
     token: Token
 
 
 class WriteTracker:
-    """The stanzas of one session that have not left the buffers, in order.
+    """The messages and answers of one session that have not left the buffers, in order.
 
     Attributes:
-        bytes: size of these stanzas.
+        bytes: size of all of them.
         own_bytes: size of those among them that are the gateway's own.
     """
 
@@ -62,10 +62,10 @@ class WriteTracker:
         self.bytes = 0
         self.own_bytes = 0
 
-    def add(self, stanza: bytes, token: Token) -> None:
-        """Add a stanza that is written to the connection; `token` is its origin."""
-        self._unflushed.append(PendingWrite(stanza, token))
-        self._count(token, len(stanza))
+    def add(self, data: bytes, token: Token) -> None:
+        """Add a message that is written to the connection; `token` is its origin."""
+        self._unflushed.append(PendingWrite(data, token))
+        self._count(token, len(data))
 
     def _count(self, token: Token, size: int) -> None:
         self.bytes += size
@@ -73,31 +73,31 @@ class WriteTracker:
             self.own_bytes += size
 
     def mark_flushed(self, position: int) -> None:
-        """Record that all added stanzas were written; the last ends at the byte `position`."""
+        """Record that all added messages were written; the last ends at the byte `position`."""
         if self._unflushed:
             self._flushed.append((position, self._unflushed))
             self._unflushed = []
 
     def remove_sent(self, position: int) -> list[Token]:
-        """Remove the stanzas that have left the buffers, up to `position`; return their tokens."""
+        """Remove the messages that have left the buffers, up to `position`; return their tokens."""
         tokens: list[Token] = []
         sent = 0
         for end, group in self._flushed:
             if end > position:
                 break
             sent += 1
-            for stanza, token in group:
-                self._count(token, -len(stanza))
+            for data, token in group:
+                self._count(token, -len(data))
                 tokens.append(token)
         del self._flushed[:sent]
         return tokens
 
     def tokens(self) -> list[Token]:
-        """Return the tokens of the stanzas, in order."""
+        """Return the tokens of the messages, in order."""
         return [write.token for write in self._pending()]
 
     def take_all(self) -> list[PendingWrite]:
-        """Remove and return all stanzas, in order, because their connection is closed."""
+        """Remove and return all messages, in order, because their connection is closed."""
         found = self._pending()
         self._flushed.clear()
         self._unflushed = []

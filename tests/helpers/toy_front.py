@@ -138,7 +138,8 @@ class ToyConnection(Connection[str, ToySession]):
 
 class ToyListener(Listener[ToySession]):
     def __init__(self, context: ServerContext) -> None:
-        super().__init__(context, [Listen("toy", "toy", "listen", [Address("127.0.0.1", 0)])])
+        wanted = [Listen("toy", "toy", "listen", [Address("127.0.0.1", 0)])]
+        super().__init__(context, PROTOCOL, wanted)
         context.engine.hooks.encode(PROTOCOL, AccountMessage, _encode)
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> ToyConnection:

@@ -111,7 +111,7 @@ class XmppConnection(Connection[Input, XmppSession]):
                 return False
             sender = item.attrs.get("from")
             if sender is None or _is_own_address(session, sender):
-                self._rate_limiter.count_stanza()
+                self._rate_limiter.count_request()
                 session.handle(item)
             else:
                 self._items.insert(0, StreamError("invalid-from"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from edge.config.load import Address
 from edge.routing.xmpp.router import Router
@@ -15,6 +16,9 @@ from edge.server.xmpp.connection import XmppConnection
 from edge.server.xmpp.resumable import ResumableSessions
 from edge.server.xmpp.session import Streams, XmppSession
 from edge.xmpp.envelopes import EnvelopeParser
+
+ALPN: Final = "xmpp-client"
+"""The ALPN protocol name for direct TLS (XEP-0368)."""
 
 
 class XmppListener(Listener[XmppSession]):
@@ -36,10 +40,10 @@ class XmppListener(Listener[XmppSession]):
             Listen("xmpp", "xmpp", "listen", listen),
             Listen("xmpps", "xmpp", "listen_tls", listen_tls, only_tls=True),
         )
-        super().__init__(context, ports)
+        super().__init__(context, ALPN, ports)
         self._streams = Streams(router, EnvelopeParser(), ResumableSessions())
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""
         connection = XmppConnection(self._context, self._streams, tls_server, self._registry)
-        return ClientHelloReader(connection, self._context.refusals, only_tls=only_tls)
+        return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)

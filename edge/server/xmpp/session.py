@@ -139,34 +139,20 @@ class XmppSession(Session[Stanza]):
         if self.ended or not answer:
             return
         connection = self.connection
-        if (managed is None or self._keep(managed, answer, None)) and connection is not None:
+        if (managed is None or self.keep(answer, None)) and connection is not None:
             connection.send(answer)
 
     def encode(self, message: SentMessage) -> bytes:
         """Return the stanza of a message, or empty bytes if XMPP has none for its type."""
         return encode(self._context.engine, PROTOCOL, message)
 
-    def _fits(self, sender: str, size: int) -> bool:
-        if self.management is None:
-            return super()._fits(sender, size)
-        fits = self._shares.has_room(sender, size)
-        return fits and self._context.may_relay(size + STANZA_OVERHEAD)
-
-    def _send(self, data: bytes, token: Token) -> None:
-        managed = self.management
-        if managed is None:
-            super()._send(data, token)
-            return
+    def keep(self, data: bytes, token: Token) -> bool:
+        """Keep a stanza until it is acknowledged; return False if that ended the session."""
+        context, managed = self._context, self.management
         if isinstance(token, Receipt) and token != AWAITS_ANSWER:
             self._acknowledgement_urgent = True
-        if self._keep(managed, data, token):
-            self._write(data)
-
-    def _keep(self, managed: Management[Token], stanza: bytes, token: Token) -> bool:
-        """Keep a stanza until it is acknowledged; return False if that ended the session."""
-        context = self._context
-        self.count_unacknowledged(len(stanza) + STANZA_OVERHEAD)
-        if not managed.send(stanza, token):
+        self.count_unacknowledged(len(data) + STANZA_OVERHEAD)
+        if managed is not None and not managed.send(data, token):
             context.refusals.add("unacknowledged_bytes", source=self.bare)
             self.end(EndReason.UNACKNOWLEDGED)
         elif context.unacknowledged_bytes > context.settings.limits.unacknowledged_total_bytes:
@@ -266,7 +252,7 @@ class XmppSession(Session[Stanza]):
             limits.unacknowledged_bytes,
             counts=is_own,  # relayed stanzas and rows have their own limits
         )
-        self.tracking = self._always_tracking = True
+        self.tracking = self.acknowledges = True
         wanted = limits.resume_time if request.max is None else float(request.max)
         self._resume_time = min(wanted, limits.resume_time)
         if not request.resume or self._resume_time < 1:

@@ -12,7 +12,7 @@ LIMITS = Limits(stanzas_at_once=10, stanzas_per_second=5, bytes_at_once=1000, by
 
 def new_buckets(stanzas: float = 0.0, size: float = 0.0) -> LeakyBuckets:
     buckets = LeakyBuckets(LIMITS, 100.0)
-    buckets.stanzas, buckets.bytes = stanzas, size
+    buckets.requests, buckets.bytes = stanzas, size
     return buckets
 
 
@@ -42,8 +42,8 @@ def test_pause_lasts_until_both_buckets_have_leaked(
 def test_buckets_do_not_leak_below_empty() -> None:
     buckets = new_buckets(3, 300)
     buckets.leak(10_000.0)
-    assert (buckets.stanzas, buckets.bytes) == (0.0, 0.0)
-    buckets.stanzas += 11
+    assert (buckets.requests, buckets.bytes) == (0.0, 0.0)
+    buckets.requests += 11
     assert buckets.is_exceeded()
 
 

@@ -278,31 +278,31 @@ def test_folder_in_place_of_a_file_is_reported(folder: Path, name: str) -> None:
 def test_a_certificate_that_devices_refuse_does_not_replace_the_one_in_use(folder: Path) -> None:
     changes: list[None] = []
     contexts = TlsContexts(folder, "gw.example", lambda: changes.append(None))
-    first = contexts.get(direct=True)
+    first = contexts.get()
     for domain, days in (("gw.example", -1), ("gw.example", 60), ("other.example", 1)):
         issue_server(folder, domain, days)
         for _ in range(2):
-            assert contexts.get(direct=True) is first
+            assert contexts.get() is first
         assert contexts.error is not None
         assert "; the certificate in use stays: " in contexts.error
         with pytest.raises(SetupError, match=r"server\.pem"):
             contexts.load()
     assert len(changes) == 3
     issue_server(folder, "gw.example", 1)
-    assert contexts.get(direct=True) is not first
+    assert contexts.get() is not first
     assert contexts.error is None
 
 
 def test_refused_files_are_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that was behind makes a certificate seem not valid yet."""
     contexts = TlsContexts(folder, "gw.example", lambda: None)
-    first = contexts.get(direct=True)
+    first = contexts.get()
     issue_server(folder, "gw.example", 60)
     monkeypatch.setattr(tls, "RETRY_TIME", 0.0)
-    assert contexts.get(direct=True) is first
+    assert contexts.get() is first
     later = time.time() + 31 * 86_400
     monkeypatch.setattr(time, "time", lambda: later)
-    assert contexts.get(direct=True) is not first
+    assert contexts.get() is not first
 
 
 def test_an_expired_certificate_is_used_at_the_start_until_it_is_renewed(folder: Path) -> None:
