@@ -1,6 +1,7 @@
 """Make messages from typed text, and read the contents of messages and items, as XMPP writes them.
 
-Text is in a body (RFC 6121, section 5.2.3), and JSON in a container (XEP-0335).
+Text is in a body (RFC 6121, section 5.2.3), or in the element of `containers` if another protocol
+published it, and JSON in a container (XEP-0335).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import xml.etree.ElementTree as ET
 from typing import Final, Literal, NamedTuple, TypeAlias
 from xml.sax.saxutils import escape
 
+from edge import content_types
 from edge.errors import FieldpostError
-from edge.xmpp.namespaces import CLIENT, JSON, PUBSUB, clark
+from edge.xmpp.namespaces import CLIENT, CONTENT, JSON, PUBSUB, clark
 
 Format: TypeAlias = Literal["text", "json", "xml"]
 
@@ -20,7 +22,11 @@ _BODY: Final = clark(CLIENT, "body")
 _ITEM: Final = clark(PUBSUB, "item")
 _CONTAINER: Final = clark(JSON, "json")
 
-_CONTENT_TYPES: Final = {_BODY: "text/plain", _CONTAINER: "application/json"}
+_CONTENT_TYPES: Final = {
+    _BODY: content_types.TEXT,
+    _CONTAINER: content_types.JSON,
+    clark(CONTENT, "text"): content_types.TEXT,
+}
 
 
 class PayloadError(FieldpostError):
@@ -61,14 +67,14 @@ def _with_namespace(typed: str) -> str:
 
 
 def unwrap(payload: str) -> tuple[str, str]:
-    """Return the content type and the content of an item's payload: the text of a body, or the JSON
-    of a container. Other XML has the content type "" and is its own content."""
+    """Return the media type and the content of an item's payload: text, or the JSON of a container.
+    Other XML has the type "" and is its own content."""
     try:
         root = _parse(payload)
     except PayloadError:  # several elements
         return "", payload
-    content_type = _CONTENT_TYPES.get(root.tag, "")
-    return content_type, (root.text or "") if content_type else payload
+    media_type = _CONTENT_TYPES.get(root.tag, "")
+    return media_type, (root.text or "") if media_type else payload
 
 
 def payload_of(message: str) -> str:

@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from typing import Any, Final, NamedTuple
 
+from edge import content_types
 from edge.xmpp.payloads import unwrap
 
 XML: Final = ""
@@ -42,14 +43,16 @@ class Payload(NamedTuple):
 def read(payload: bytes, content_type: str = XML) -> Payload:
     """Read the payload of an item; an empty payload has an empty text."""
     try:
-        whole = payload.decode()
+        whole = payload.decode("utf-8" if content_types.is_utf8(content_type) else "ascii")
     except UnicodeDecodeError:
         return Payload(b64encode(payload).decode(), content_type, encoding="base64")
-    shown, content = (content_type, whole) if content_type else unwrap(whole)
-    if shown.partition(";")[0] == "application/json":
+    media_type, content = content_types.media_type(content_type), whole
+    if not content_type:
+        media_type, content = unwrap(whole)
+    if media_type == content_types.JSON:
         try:
             return Payload(whole, content_type, json=json.loads(content))
         except (ValueError, RecursionError):
-            shown = "text/plain"
-    is_text = shown.startswith("text/") or not payload
+            media_type = content_types.TEXT
+    is_text = media_type.startswith("text/") or not payload
     return Payload(whole, content_type, content if is_text else None)
