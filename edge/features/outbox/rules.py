@@ -78,7 +78,7 @@ class Action(Enum):
 
     NONE = "nothing"
     SEND = "send the stanza of the next state"
-    HOLD = "wait as long as for an answer, then send again"
+    DEFER = "wait as long as for an answer, then send again"
     REFUND_ATTEMPT = "do not count the attempt"
 
 
@@ -101,7 +101,7 @@ _ASSURED: Final[_Rows] = {
         Input.SEND: Transition(State.OFFERED, Action.SEND),
         Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RECEIVED: Transition(State.RECEIVED),
-        Input.WAIT_ERROR: Transition(State.OFFERED, Action.HOLD),
+        Input.WAIT_ERROR: Transition(State.OFFERED, Action.DEFER),
         Input.FINAL_ERROR: Transition(State.FAILED),
         Input.TIMEOUT: Transition(State.OFFERED, Action.SEND),
         Input.EXHAUSTED: Transition(State.FAILED),
@@ -115,7 +115,7 @@ _ASSURED: Final[_Rows] = {
     State.RELEASED: {
         Input.SEND: Transition(State.RELEASED, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT_ERROR: Transition(State.RELEASED, Action.HOLD),
+        Input.WAIT_ERROR: Transition(State.RELEASED, Action.DEFER),
         Input.FINAL_ERROR: Transition(State.IN_DOUBT),
         Input.TIMEOUT: Transition(State.RELEASED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
@@ -134,7 +134,7 @@ _ACKNOWLEDGED: Final[_Rows] = {
         Input.SEND: Transition(State.REPEATED, Action.SEND),
         Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT_ERROR: Transition(State.OFFERED, Action.HOLD),
+        Input.WAIT_ERROR: Transition(State.OFFERED, Action.DEFER),
         Input.FINAL_ERROR: Transition(State.FAILED),
         Input.TIMEOUT: Transition(State.REPEATED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
@@ -145,7 +145,7 @@ _ACKNOWLEDGED: Final[_Rows] = {
         Input.SEND: Transition(State.REPEATED, Action.SEND),
         Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT_ERROR: Transition(State.REPEATED, Action.HOLD),
+        Input.WAIT_ERROR: Transition(State.REPEATED, Action.DEFER),
         Input.FINAL_ERROR: Transition(State.IN_DOUBT),
         Input.TIMEOUT: Transition(State.REPEATED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
@@ -191,7 +191,7 @@ class Candidate(NamedTuple):
         row: its number; messages with lower numbers are older.
         source: the key within which order is kept, as in `OutboxRow`.
         in_flight: whether its stanza was sent and has not been answered.
-        held: whether the device asked to wait with it.
+        deferred: whether the device asked to wait with it.
         own: the input that sends a message which is for one session only (`SEND` or
             `SEND_PLAIN`); `None` if that session does not accept it, and for other messages.
     """
@@ -202,13 +202,13 @@ class Candidate(NamedTuple):
     state: str
     bytes: int
     in_flight: bool = False
-    held: bool = False
+    deferred: bool = False
     own: Input | None = None
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
     """Return whether `plan` would choose `one` if it were the only candidate."""
-    if one.in_flight or one.held:
+    if one.in_flight or one.deferred:
         return False
     return one.state in BOUND or (one.own or send) is not None
 
@@ -230,7 +230,7 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
     count, size = len(unfinished), sum(one.bytes for one in unfinished)
     chosen = []
     for one in known:
-        if one.in_flight or one.held or not order.is_ready(one, send):
+        if one.in_flight or one.deferred or not order.is_ready(one, send):
             continue
         if one.state == State.QUEUED:
             if count and (count >= window.messages or size + one.bytes > window.bytes):
@@ -244,7 +244,7 @@ class _Ordering:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._first = _first_by_source(candidates)
         self._unreceived = _first_by_source(one for one in candidates if one.state not in BOUND)
-        self._barrier = min((one.row for one in candidates if one.held), default=None)
+        self._barrier = min((one.row for one in candidates if one.deferred), default=None)
 
     def is_ready(self, one: Candidate, send: Input | None) -> bool:
         """Return whether a session accepts `one` (see `plan`) and no earlier message blocks it."""

@@ -271,7 +271,7 @@ def send_ready(
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)
     in_flight = {row.row for row in rows if outbox.is_in_flight(tx, row)}
-    if all(row.held or row.row in in_flight for row in rows):
+    if all(row.deferred or row.row in in_flight for row in rows):
         return
     targets = find_targets(context, tx, account)
     unknown = targets.to_query(rows)
@@ -313,7 +313,9 @@ def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
     if row.only_session is not None:
         session = targets.target_of(row)
         own = None if session is None else targets.input_for(session)
-    return Candidate(row.row, row.source, row.qos, row.state, row.bytes, in_flight, row.held, own)
+    return Candidate(
+        row.row, row.source, row.qos, row.state, row.bytes, in_flight, row.deferred, own
+    )
 
 
 def _send(
@@ -330,7 +332,7 @@ def _row_sent(
     context: Context, tx: Transaction, row: OutboxRow, session: Session, step: rules.Transition
 ) -> OutboxRow:
     attempts, due = row.attempts + 1, None
-    if row.due is not None and not row.held and not outbox.is_in_flight(tx, row):
+    if row.due is not None and not row.deferred and not outbox.is_in_flight(tx, row):
         attempts = max(1, row.attempts)  # the gateway was restarted
     if step.state is not State.PLAIN:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
@@ -428,7 +430,7 @@ def _row_after(
     context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition
 ) -> OutboxRow:
     state, session, attempts = step.state, row.session, row.attempts
-    if step.action is Action.HOLD:
+    if step.action is Action.DEFER:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
         tx.wake_at(due)
         return row.with_progress(state, session, 0, attempts, True, due)
@@ -597,9 +599,9 @@ def on_accepting(context: Context, tx: Transaction, sender: Sender) -> None:
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sendable(tx, sender.account, context.limits.outbox_window):
-        if row.held and (row.session == sender.full or not outbox.is_session_bound(tx, row)):
+        if row.deferred and (row.session == sender.full or not outbox.is_session_bound(tx, row)):
             attempts = max(0, row.attempts - 1)
-            outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
+            outbox.save(tx, row._replace(deferred=False, due=None, attempts=attempts))
     send_ready(context, tx, sender.account)
 
 
@@ -710,8 +712,8 @@ def _give_up_orphans(context: Context, tx: Transaction) -> None:
 def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
     in_flight = outbox.is_in_flight(tx, row)
     session = sessions.find(tx, row.session or "") if in_flight else None
-    if row.held:
-        outbox.save(tx, row._replace(held=False, due=None))
+    if row.deferred:
+        outbox.save(tx, row._replace(deferred=False, due=None))
     elif not in_flight:  # the gateway was restarted, or the session had to be queried
         outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
     elif session is not None and session.detached:

@@ -83,7 +83,7 @@ class Targets(NamedTuple):
 
         It ignores a message that was never sent, if only one session may receive it and cannot now.
         """
-        was_sent = row.held or row.state in BOUND
+        was_sent = row.deferred or row.state in BOUND
         return was_sent or row.only_session is None or self.target_of(row) is not None
 
 

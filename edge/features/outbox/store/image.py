@@ -40,7 +40,7 @@ class OutboxRow(NamedTuple):
         session: the full JID that it was last sent to.
         sends: the number of stanzas sent in this state since the last answer.
         attempts: the number of these stanzas that count as attempts.
-        held: whether the device asked to wait with it.
+        deferred: whether the device asked to wait with it.
         due: the service second at which it is sent again, unless it is answered before.
         bytes: the bytes that it counts towards limits.
         since: the service second at which it was added.
@@ -58,7 +58,7 @@ class OutboxRow(NamedTuple):
     session: str | None
     sends: int
     attempts: int
-    held: bool
+    deferred: bool
     due: float | None
     bytes: int
     since: float
@@ -76,11 +76,13 @@ class OutboxRow(NamedTuple):
         session: str | None,
         sends: int,
         attempts: int,
-        held: bool,
+        deferred: bool,
         due: float | None,
     ) -> OutboxRow:
         """Return the row with other values of the fields in `progress`, faster than `_replace`."""
-        return OutboxRow._make((*self[:6], state, session, sends, attempts, held, due, *self[12:]))
+        return OutboxRow._make(
+            (*self[:6], state, session, sends, attempts, deferred, due, *self[12:])
+        )
 
 
 class _Timers:

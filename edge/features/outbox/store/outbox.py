@@ -83,7 +83,7 @@ _DISOWN: Final = "UPDATE main.outbox SET source = '' WHERE source = ?"
 _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
 _AGE: Final = "UPDATE main.outbox SET since = since - ? WHERE since <= ?"
 
-_HELD: Final = OutboxRow._fields.index("held") - 1  # without the number
+_DEFERRED: Final = OutboxRow._fields.index("deferred") - 1  # without the number
 
 _IMAGE: Final = "outbox"
 _PLAIN: Final = State.PLAIN
@@ -208,7 +208,7 @@ def new_row(tx: Transaction, account: str, message: OutgoingMessage) -> OutboxRo
         only_session or session,
         sends=0,
         attempts=0,
-        held=False,
+        deferred=False,
         due=None,
         bytes=size,
         since=tx.now.service,
@@ -254,7 +254,7 @@ def restore(
         session,
         sends=1,
         attempts=0,
-        held=False,
+        deferred=False,
         due=None,
         bytes=size,
         since=tx.now.service,
@@ -404,7 +404,7 @@ def _load(tx: Transaction) -> OutboxImage:
     shared: dict[str, str] = {}  # equal names are one string
     for account, number, *fields in tx.rows(_LOAD):
         values = [shared.setdefault(one, one) if isinstance(one, str) else one for one in fields]
-        values[_HELD] = bool(values[_HELD])
+        values[_DEFERRED] = bool(values[_DEFERRED])
         if account is None:
             image.orphans.add(number)
         image.load(number, OutboxRow._make((number, *values)))

@@ -38,7 +38,7 @@ ROWS = {
     (1, "repeated"): "repeated! plain! . done repeated~ doubt repeated! doubt doubt repeated-",
     (1, "plain"): "plain! plain! . done . . . doubt doubt plain-",
 }
-MARKS = {Action.NONE: "", Action.SEND: "!", Action.HOLD: "~", Action.REFUND_ATTEMPT: "-"}
+MARKS = {Action.NONE: "", Action.SEND: "!", Action.DEFER: "~", Action.REFUND_ATTEMPT: "-"}
 
 
 def describe(level: int, state: str, event: Input) -> str:
@@ -77,7 +77,7 @@ def plan_rows(
 
 
 BEING_RELEASED = candidate(1, State.RELEASED, in_flight=True)
-ASKED_TO_WAIT = candidate(5, State.OFFERED, held=True)
+ASKED_TO_WAIT = candidate(5, State.OFFERED, deferred=True)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_single_step_delivery_waits_for_all_earlier_messages(send: Input) -> Non
 @pytest.mark.parametrize("send", [Input.SEND, Input.SEND_PLAIN, None])
 def test_decision_for_one_message_agrees_with_the_planner(state: State, send: Input | None) -> None:
     inputs = (None, Input.SEND, Input.SEND_PLAIN)
-    for in_flight, held, own in product([False, True], [False, True], inputs):
-        one = candidate(5, state, in_flight=in_flight, held=held, own=own)
+    for in_flight, deferred, own in product([False, True], [False, True], inputs):
+        one = candidate(5, state, in_flight=in_flight, deferred=deferred, own=own)
         assert rules.may_send_alone(one, send) == (plan_rows(one, send=send) == [5])
 
 
@@ -153,7 +153,7 @@ CANDIDATES = st.lists(
         state=st.sampled_from(LIVE),
         bytes=st.integers(1, 50_000),
         in_flight=st.booleans(),
-        held=st.booleans(),
+        deferred=st.booleans(),
         own=st.sampled_from([None, Input.SEND, Input.SEND_PLAIN]),
     ),
     max_size=12,
@@ -170,7 +170,7 @@ def test_chosen_messages_may_be_sent_and_overtake_none_of_their_source(
     for row in rules.plan(candidates, send, WINDOW):
         chosen = by_row[row]
         assert not chosen.in_flight
-        assert not chosen.held
+        assert not chosen.deferred
         assert chosen.state in BOUND or (chosen.own or send) is not None
         earlier = [one for one in candidates if one.source == chosen.source and one.row < row]
         if chosen.state == State.RECEIVED or (
@@ -184,7 +184,7 @@ def test_chosen_messages_may_be_sent_and_overtake_none_of_their_source(
 @given(CANDIDATES, st.sampled_from([Input.SEND, Input.SEND_PLAIN]))
 def test_plan_never_deadlocks(candidates: list[Candidate], send: Input) -> None:
     """The earliest message of a source waits for no other message."""
-    if candidates and not any(found.in_flight or found.held for found in candidates):
+    if candidates and not any(found.in_flight or found.deferred for found in candidates):
         assert rules.plan(candidates, send, WINDOW)
 
 
@@ -193,7 +193,7 @@ def test_received_message_is_released_while_others_are_held(candidates: list[Can
     chosen = rules.plan(candidates, Input.SEND, WINDOW)
     for found in candidates:
         first = min(other.row for other in candidates if other.source == found.source)
-        idle = not found.in_flight and not found.held
+        idle = not found.in_flight and not found.deferred
         if found.state == State.RECEIVED and found.row == first and idle:
             assert found.row in chosen
 

@@ -52,7 +52,7 @@ def test_message_is_read_as_it_was_added(gateway: Gateway) -> None:
     found = get(gateway, row)
     assert found[:7] == (row, "valve", PUMP_BARE, PUMP, "m1", 2, "queued")
     assert (found.bytes, found.since, found.due) == (100, gateway.clock.service, None)
-    assert not found.held
+    assert not found.deferred
     assert not gateway.tx(lambda tx: outbox.is_in_flight(tx, found))
     assert not gateway.tx(lambda tx: outbox.is_session_bound(tx, found))
     assert gateway.tx(lambda tx: outbox.content(tx, row)) == BODY
