@@ -116,7 +116,7 @@ class QosRequest(NamedTuple):
         epoch: the epoch in which the message was stored, a part of the request's ids.
         row: the row number of the message in the outbox, a part of the request's ids.
         sender: the address that the request and the message come from.
-        recipient: the address that the message is for.
+        to: the address that the message is for.
         session: the full JID of the session that the request is for.
         namespace: the QoS namespace of the session.
         content: the message; `None` for `DELIVER`.
@@ -126,7 +126,7 @@ class QosRequest(NamedTuple):
     epoch: str
     row: int
     sender: str
-    recipient: str
+    to: str
     session: str
     namespace: str
     content: MessageBytes | None
@@ -136,7 +136,7 @@ class PlainMessage(NamedTuple):
     """A message sent without QoS; `received` is when the gateway got it, in ms since 1970 UTC."""
 
     sender: str
-    recipient: str
+    to: str
     content: MessageBytes
     received: int
 
@@ -356,7 +356,7 @@ def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Ses
         eventlog.epoch_of_row(tx, row.row),
         row.row,
         author(context, row),
-        _recipient(context, row),
+        _address(context, row),
         session.full,
         session.qos or "",
         None if request is RequestKind.DELIVER else outbox.content(tx, row.row),
@@ -366,7 +366,7 @@ def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Ses
 def _plain_message(context: Context, tx: Transaction, row: OutboxRow) -> PlainMessage:
     received = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
     content = outbox.content(tx, row.row)
-    return PlainMessage(author(context, row), _recipient(context, row), content, received)
+    return PlainMessage(author(context, row), _address(context, row), content, received)
 
 
 def author(context: Context, row: OutboxRow) -> str:
@@ -378,7 +378,7 @@ def author(context: Context, row: OutboxRow) -> str:
     return service if row.sender.startswith(f"{service}/") else row.sender
 
 
-def _recipient(context: Context, row: OutboxRow) -> str:
+def _address(context: Context, row: OutboxRow) -> str:
     return row.only_session or f"{row.recipient}@{context.domain}"
 
 
@@ -452,7 +452,7 @@ def give_up(
     There is no report of an item of a node, because its sender is the node, none of a message of
     the operator, because the operator has no account, and none of a sender that was removed.
     """
-    destination = _recipient(context, row)
+    destination = _address(context, row)
     letter = DeadLetter(
         row.sender,
         row.msg_id,

@@ -62,7 +62,7 @@ _CONDITIONS: Final = {clark(STANZA_ERRORS, name): name for name in STANZA_CONDIT
 
 
 def _encode_request(context: Context, request: QosRequest) -> bytes:
-    kind, epoch, row, sender, recipient, session, namespace, content = request
+    kind, epoch, row, sender, to, session, namespace, content = request
     before_id, after_id, end = _payload_parts(kind, namespace or QOS)
     msg_id = b"" if kind is RequestKind.ACKNOWLEDGED else f"{epoch}-{row}".encode()
     message = b""
@@ -72,7 +72,7 @@ def _encode_request(context: Context, request: QosRequest) -> bytes:
             if content.kind or content.content_type
             else content.body
         )
-        message = stamped(stanza, sender, recipient)
+        message = stamped(stanza, sender, to)
     id = iq_ids.make(epoch, _ID_KINDS[kind], row)
     payload = b"%b%b%b%b%b" % (before_id, msg_id, after_id, message, end)
     return serialize.iq_set(id, session, sender, payload)
@@ -93,7 +93,7 @@ def _payload_parts(kind: RequestKind, namespace: str) -> tuple[bytes, bytes, byt
 def _encode_plain(context: Context, message: PlainMessage) -> bytes:
     delay = serialize.delay(context.domain, message.received)
     body = as_client_stanza(encode(context, PROTOCOL, message.content))
-    return stamped_with(body, message.sender, delay, message.recipient)
+    return stamped_with(body, message.sender, delay, message.to)
 
 
 # Answers
