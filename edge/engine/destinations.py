@@ -16,6 +16,7 @@ from edge.errors import ServiceError
 from edge.jid import AddressError, AddressReason, Jid
 
 _GATEWAY: Final = AddressKind.GATEWAY
+_NO_READER: Final = Contents([], "this address does not take messages of this content type")
 
 
 class NoDestination:
@@ -82,10 +83,10 @@ def read(
     """Read a message for a destination; `parsed` is its body as its protocol has parsed it, if it
     has.
 
-    A destination that takes no messages has no reader, and its messages have no contents.
+    A message whose content type has no reader for this kind of destination is unreadable.
     """
-    reader = context.hooks.readers.get(destination.kind)
-    return Contents([]) if reader is None else reader(context, message, parsed)
+    reader = context.hooks.readers.get((message.content_type, destination.kind))
+    return _NO_READER if reader is None else reader(context, message, parsed)
 
 
 UNTRUSTED: Final = "untrusted"

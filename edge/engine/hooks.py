@@ -286,8 +286,8 @@ class Hooks(Registry):
     # What a feature handles, by keys that only one feature may have (`add`)
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
-    readers: dict[AddressKind, Reader] = field(default_factory=dict)
-    """Readers of messages, by the kind of their address."""
+    readers: dict[tuple[str, AddressKind], Reader] = field(default_factory=dict)
+    """Readers of messages, by content type and kind of address."""
     operator_messages: dict[str, Callable[[bytes, str, str], Any]] = field(default_factory=dict)
     """Readers of the operator's messages, by the protocol that they are written in: from the bytes,
     the sender's address and the recipient's to a message to an account. They raise

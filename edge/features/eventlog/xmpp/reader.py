@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 from edge.engine.addresses import AddressKind
 from edge.engine.hooks import Contents, Context, Hooks, Message, unreadable
 from edge.routing.xmpp import event_payloads
+from edge.xmpp import CONTENT_TYPE
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import has_text, parse_fragment
 
@@ -29,4 +30,4 @@ def read_message(context: Context, message: Message, parsed: Element | None) -> 
 
 def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
-    hooks.add(hooks.readers, AddressKind.GATEWAY, read_message)
+    hooks.add(hooks.readers, (CONTENT_TYPE, AddressKind.GATEWAY), read_message)

@@ -32,7 +32,7 @@ from edge.features.outbox.service import (
 )
 from edge.jid import JidError
 from edge.routing.xmpp import XmppHooks, iq_ids
-from edge.xmpp import PROTOCOL, serialize
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, serialize
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
 from edge.xmpp.namespaces import CLIENT, DELAY, QOS, STANZA_ERRORS, clark
@@ -187,7 +187,7 @@ def _has_forged_delay(context: Context, body: bytes, parsed: Element | None) -> 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     xmpp = hooks.of(XmppHooks)
-    hooks.add(hooks.readers, AddressKind.ACCOUNT, read_message)
+    hooks.add(hooks.readers, (CONTENT_TYPE, AddressKind.ACCOUNT), read_message)
     hooks.error_mapping(
         PROTOCOL, OutboxError, lambda error: StanzaError(_CONDITIONS_OF_REASONS[error.reason])
     )

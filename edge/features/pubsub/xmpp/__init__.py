@@ -22,7 +22,7 @@ from edge.features.pubsub.xmpp import (
     subscriptions,
 )
 from edge.routing.xmpp import Handler, XmppHooks
-from edge.xmpp import PROTOCOL, pubsub, rsm
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza
 
@@ -138,7 +138,7 @@ def register_for_accounts(hooks: Hooks) -> None:
         ("get", PUBSUB, "retract", items.retract),
     ):
         xmpp.add(xmpp.pubsub_requests, (type_, clark(namespace, element)), handler)
-    hooks.add(hooks.readers, AddressKind.NODE, reader.read_message)
+    hooks.add(hooks.readers, (CONTENT_TYPE, AddressKind.NODE), reader.read_message)
     hooks.encode(PROTOCOL, Notification, notifications.encode)
     hooks.error_mapping(PROTOCOL, PubsubError, errors.stanza_error)
     hooks.error_mapping(PROTOCOL, AffiliationsRefused, errors.affiliations_refused)
