@@ -1,25 +1,28 @@
-"""A device's connection by XMPP: its parser, and the negotiation of its stream.
+"""A device's connection by XMPP: its parser, the negotiation of its stream, and its log-in.
 
-Until a session is bound, the connection carries out the actions of the stream negotiation; after
-that it passes stanzas to the session. White space that keeps a connection alive is accepted.
+Until a session is bound, the connection carries out the actions of the stream negotiation, whose
+results go back into the negotiation; after that it passes stanzas to the session. White space that
+keeps a connection alive is accepted.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from edge import jid
+from edge.credentials import Credentials
+from edge.engine import access
 from edge.engine.outputs import EndReason
 from edge.server.connection import Connection
-from edge.server.login import Login
+from edge.server.login import CERTIFICATE, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
-from edge.server.xmpp.errors import stream_error
-from edge.server.xmpp.login import LoginSteps
+from edge.server.xmpp.errors import stanza_error, stream_error
 from edge.server.xmpp.session import Streams, XmppSession
-from edge.xmpp.errors import StreamError
+from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
 from edge.xmpp.stream import actions, management
@@ -29,6 +32,15 @@ from edge.xmpp.stream.negotiation import Negotiation
 OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
 """The elements, other than stanzas, that are handled while stanzas are in flight; all others wait
 for the answers to these stanzas."""
+
+PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
+"""The mechanism whose stored credentials verify a password that was sent by PLAIN."""
+
+ATTEMPT_FAILED: Final = "not-authorized"
+"""The SASL failure that counts as an attempt to guess a password; others are client errors."""
+
+_LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "credentials-expired", "temporary-auth-failure"})
+"""Failure conditions whose cause the store knows; the event log has it, and the peer seldom."""
 
 Input: TypeAlias = Item | StreamError
 """An item of the stream, or the error after which nothing more can be read."""
@@ -55,7 +67,6 @@ class XmppConnection(Connection[Input, XmppSession]):
             envelopes=streams.envelopes,
         )
         self._negotiation = self._new_negotiation()
-        self._steps: LoginSteps | None = None
 
     def _new_negotiation(self, *, certificate: bool = False) -> Negotiation:
         settings, limits = self._context.settings, self._limits
@@ -76,15 +87,11 @@ class XmppConnection(Connection[Input, XmppSession]):
             self._negotiation = self._new_negotiation(certificate=certificate)
         elif self.secure:
             wanted = self._negotiation.tls_established(certificate=certificate)
-        self._steps = LoginSteps(
-            self._context, self._streams, self._registry, self, self._negotiation, login
-        )
         self._perform(wanted)
 
     # Input
 
-    @property
-    def has_more(self) -> bool:
+    def _has_more(self) -> bool:
         """Return whether the peer has sent more than was handled."""
         return bool(self._items or self._unparsed or self._parser.pending)
 
@@ -130,9 +137,9 @@ class XmppConnection(Connection[Input, XmppSession]):
             self._context.refusals.add(item.condition, source=self.peer)
             self.fail(item)
         else:
-            self._perform(self._negotiation.receive(item, more=self.has_more))
+            self._perform(self._negotiation.receive(item, more=self._has_more()))
 
-    def continue_with(self, wanted: list[Action]) -> None:
+    def _continue_with(self, wanted: list[Action]) -> None:
         """Carry out actions of the negotiation, then handle the input that waited for them."""
         self._perform(wanted)
         self._process()
@@ -154,8 +161,8 @@ class XmppConnection(Connection[Input, XmppSession]):
                     self._session.handle(stanza)
                 case actions.ManageStream(item) if self._session is not None:
                     self._manage_stream(self._session, item)
-                case _ if self._steps is not None:
-                    self._steps.perform(action)
+                case _ if self._login is not None:
+                    self._log_in(self._login, action)
 
     def _manage_stream(self, session: XmppSession, item: Stanza) -> None:
         try:
@@ -163,22 +170,121 @@ class XmppConnection(Connection[Input, XmppSession]):
         except StreamError as error:
             self._negotiate(error)
 
-    def accept_large_stanzas(self) -> None:
-        """Raise the limit on the size of stanzas, because the peer is authenticated."""
-        self._parser.set_limit(self._limits.stanza_bytes)
-
     def release_idle(self) -> None:
         """Free memory that is needed only while the peer sends."""
         self._parser.release_if_idle()
 
-    def start_session(self, session: XmppSession, wanted: list[Action]) -> None:
+    def _start_session(self, session: XmppSession, wanted: list[Action]) -> None:
         """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
-        self._steps = None
         self._bind(session)
         self._perform(wanted)
         session.attach(self)
         self._process()
         self._parser.release()  # most devices send little
+
+    # Log-in
+
+    def _log_in(self, login: Login, action: Action) -> None:
+        negotiation = self._negotiation
+        match action:
+            case actions.FindCredentials(username, mechanism):
+                self._find_credentials(login, username, mechanism)
+            case actions.FindCertificateOwner():
+                login.find_certificate_owner(self._continue_with_owner)
+            case actions.VerifyPassword(password, keys):
+                login.verify_password(password, keys, self._continue_verified)
+            case actions.LoginFailure(username, condition):
+                reason = "" if condition in _LOOKED_UP else condition.replace("-", " ")
+                is_guess = condition == ATTEMPT_FAILED and negotiation.mechanism != CERTIFICATE
+                report = self._report_failure
+                login.fail(username, negotiation.mechanism, reason, report, is_guess=is_guess)
+            case actions.LoginSuccess(username):
+                if negotiation.mechanism != CERTIFICATE:
+                    login.accept(username)
+                self._parser.set_limit(self._limits.stanza_bytes)
+            case actions.Resume(previd, h):
+                self._resume(previd, h)
+            case actions.Bind():
+                self._bind_session(login, action)
+
+    def _find_credentials(self, login: Login, username: str, mechanism: str) -> None:
+        negotiation = self._negotiation
+        if not login.may_try(username):
+            self._continue_with(negotiation.attempt_refused())
+            return
+
+        def done(keys: Credentials | None) -> None:
+            self._continue_with(negotiation.credentials_found(keys))
+
+        wanted = PLAIN_CREDENTIALS if mechanism == "PLAIN" else mechanism
+        login.find_credentials(username, wanted, done)
+
+    def _continue_with_owner(self, owner: CertificateOwner | None) -> None:
+        negotiation, more = self._negotiation, self._has_more()
+        if owner is None:
+            self._continue_with(negotiation.attempt_refused())
+        else:
+            expired = owner.is_expired
+            self._continue_with(negotiation.owner_found(owner.name, expired=expired, more=more))
+
+    def _continue_verified(self, correct: bool) -> None:
+        wanted = self._negotiation.password_verified(correct, more=self._has_more())
+        self._continue_with(wanted)
+
+    def _report_failure(self) -> None:
+        self._continue_with(self._negotiation.report_failure())
+
+    def _bind_session(self, login: Login, wanted: actions.Bind) -> None:
+        """Bind a new session; it replaces the session with the same full JID."""
+        context, negotiation, registry = self._context, self._negotiation, self._registry
+        account = negotiation.username
+        full = f"{account}@{negotiation.domain}/{wanted.resource or secrets.token_hex(8)}"
+        generation = context.outputs.next_generation()
+        session = XmppSession(
+            context, self._streams, registry, generation, account, full, self._source
+        )
+        if (exceeded := login.admit(registry, session)) is not None:
+            text = f"the limit {exceeded.name} = {exceeded.value} is reached"
+            error = StanzaError("resource-constraint", text)
+            self._continue_with(negotiation.bind_refused(error))
+            return
+        enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
+
+        def done(refusal: BindRefusal | None) -> None:
+            if refusal is None:
+                self._start_session(session, negotiation.bound(session.full, enabled))
+            elif isinstance(refusal, EndReason):
+                error = StanzaError("not-allowed", "the account was revoked during the login")
+                self._continue_with(negotiation.bind_refused(error))
+            else:
+                self._continue_with(negotiation.bind_refused(stanza_error(refusal)))
+
+        login.bind(session, self, done)
+
+    def _resume(self, previd: str, h: int) -> None:
+        resumable, negotiation = self._streams.resumable, self._negotiation
+        session = resumable.find(previd)
+        if session is None or not access.may_resume(negotiation.username, session.account):
+            handled = resumable.handled_by_ended(previd, negotiation.username)
+            self._continue_with(negotiation.not_resumed(handled))
+            return
+        if not self._context.admission.move(session, self._source):
+            limit = self._limits.sessions_per_address
+            self._context.refusal_log.log(self._source, "sessions_per_address", limit)
+            self._continue_with(negotiation.not_resumed(None))
+            return
+
+        def done(outcome: bool | StreamError) -> None:
+            if isinstance(outcome, StreamError):
+                self.fail(outcome)
+            elif outcome:
+                wanted = negotiation.resumed(session.full, previd, session.handled)
+                self._start_session(session, wanted)
+            else:
+                handled = resumable.handled_by_ended(previd, negotiation.username)
+                self._continue_with(negotiation.not_resumed(handled))
+
+        session.resume(self, h, done)
 
     # The end
 

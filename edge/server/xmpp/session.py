@@ -28,7 +28,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
 from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import encode
@@ -47,15 +47,11 @@ from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
 from edge.xmpp.stream.management import EnableRequest, Management
 
+ResumeAnswer: TypeAlias = Callable[[bool | StreamError], None]
+"""A function that is called with whether a session is resumed, or with the peer's error."""
+
 ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
-
-
-class StreamConnection(SessionConnection, Protocol):
-    """The methods of a connection that a session of XMPP calls."""
-
-    def fail(self, error: StreamError) -> None:
-        """Send a stream error and close."""
 
 
 class Streams(NamedTuple):
@@ -103,7 +99,7 @@ class XmppSession(Session[Stanza]):
         self._acknowledgement_urgent = False  # a row waits for one that was not requested yet
         self._resume_time = 0.0
         self._timer: asyncio.TimerHandle | None = None  # ends the wait to be resumed
-        self._successor: tuple[StreamConnection, int, Callable[[bool], None]] | None = None
+        self._successor: tuple[SessionConnection, int, ResumeAnswer] | None = None
 
     # Receiving
 
@@ -312,15 +308,15 @@ class XmppSession(Session[Stanza]):
         detach, generation = self._context.lifecycle.detach, self.generation
         self._context.store.submit(lambda tx: detach(tx, generation), lambda _outcome: None)
 
-    def resume(self, connection: StreamConnection, h: int, on_done: Callable[[bool], None]) -> None:
+    def resume(self, connection: SessionConnection, h: int, on_done: ResumeAnswer) -> None:
         """Resume on a new connection, after the units of work in flight.
 
         An old connection is closed, and its unread input is dropped.
 
         Args:
             h: number of the gateway's stanzas that the peer has handled.
-            on_done: called with whether the session is resumed, and if so, has to call `attach`;
-                not called if the new connection is closed.
+            on_done: called with whether the session is resumed, and if so, has to call `attach`; or
+                with an error, if `h` is impossible; not called if the new connection is closed.
         """
         if self.connection is not None:
             old = self.connection
@@ -345,9 +341,9 @@ class XmppSession(Session[Stanza]):
 
     def _finish_resume(
         self,
-        connection: StreamConnection,
+        connection: SessionConnection,
         h: int,
-        on_done: Callable[[bool], None],
+        on_done: ResumeAnswer,
         is_stored: bool,
     ) -> None:
         if self.ended or not is_stored or self.management is None:
@@ -359,8 +355,8 @@ class XmppSession(Session[Stanza]):
         try:
             self.acknowledge(self.management, h)
         except StreamError as error:
-            connection.fail(error)
             self.set_end_name(error.condition)
+            on_done(error)
             self.finish()
             return
         on_done(True)
