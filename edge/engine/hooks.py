@@ -64,11 +64,6 @@ class Context(NamedTuple):
         return self.xmpp.trust
 
     @property
-    def stores_messages(self) -> bool:
-        """Return whether messages are stored for accounts without an available session."""
-        return self.hooks.stores_messages
-
-    @property
     def trusted_domains(self) -> Sequence[str]:
         """The domains whose users the gateway trusts; empty if it is not a server's component."""
         return () if self.has_accounts else self.xmpp.trusted_domains

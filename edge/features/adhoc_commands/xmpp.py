@@ -17,15 +17,7 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.adhoc_commands import service
-from edge.features.adhoc_commands.service import (
-    AdHocCommand,
-    CommandError,
-    Commands,
-    FieldType,
-    Form,
-    FormField,
-    Reason,
-)
+from edge.features.adhoc_commands.service import AdHocCommand, CommandError, FieldType, Reason
 from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, disco, forms, serialize
 from edge.xmpp import commands as wire
@@ -52,7 +44,7 @@ class _Request(NamedTuple):
     command: AdHocCommand
     action: str
     session: str | None
-    form: Form | None
+    form: service.Form | None
 
 
 def execute(context: Context, stanza: Stanza) -> OffloadedWork:
@@ -97,7 +89,7 @@ def _complete(
     sender: Sender,
     command: AdHocCommand,
     session: str,
-    form: Form,
+    form: service.Form,
 ) -> bytes:
     text, fields, columns, rows, failed = command.act(context, tx, sender, form)
     content = wire.note("error" if failed else "info", text)
@@ -112,14 +104,14 @@ def _node(command: AdHocCommand) -> str:
 
 
 def _form(
-    type: str, command: AdHocCommand, fields: Iterable[FormField], table: bytes = b""
+    type: str, command: AdHocCommand, fields: Iterable[service.FormField], table: bytes = b""
 ) -> bytes:
     """Encode a form, whose `FORM_TYPE` is the beginning of the command's node."""
     form_type = _node(command).partition("#")[0]
     return forms.write(type, form_type, map(_field, fields), table)
 
 
-def _field(field: FormField) -> forms.Field:
+def _field(field: service.FormField) -> forms.Field:
     values = [value for (value,) in wire.limit_rows((value,) for value in field.values)]
     return forms.Field(field.name, _TYPES[field.type], values, field.required, field.label)
 
@@ -144,10 +136,10 @@ def _find(context: Context, node: str | None) -> AdHocCommand | None:
 
 
 def _all(context: Context) -> Iterable[AdHocCommand]:
-    return context.hooks.of(Commands).by_name.values()
+    return context.hooks.of(service.Commands).by_name.values()
 
 
-def _read_form(request: Element, command: AdHocCommand) -> Form | None:
+def _read_form(request: Element, command: AdHocCommand) -> service.Form | None:
     """Return the values of the form in a request; a field that the command's form lacks is
     refused."""
     found = request.findall(forms.X)

@@ -160,14 +160,16 @@ def _is_stored_first(context: Context, tx: Transaction, message: AccountMessage)
     If older messages are stored, these must be sent first (RFC 6120, section 10.1).
     """
     return _survives_crash(message) or (
-        message.storable and context.stores_messages and offline.has_messages(tx, message.account)
+        message.storable
+        and context.hooks.stores_messages
+        and offline.has_messages(tx, message.account)
     )
 
 
 def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage) -> Refusal | None:
     if not message.storable:
         return None
-    if not context.stores_messages:
+    if not context.hooks.stores_messages:
         return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
     exceeded = store(context, tx, message)
     return None if exceeded is None else _storage_refusal(exceeded)
@@ -397,7 +399,7 @@ class ReturnedMessages:
         if account not in self._stored_before:
             self._stored_before[account] = offline.last_row(self._tx, account)
         has_stored = self._stored_before[account] and message.storable
-        if route.outcome is Outcome.BEST and has_stored and self._context.stores_messages:
+        if route.outcome is Outcome.BEST and has_stored and self._context.hooks.stores_messages:
             route = Route(Outcome.STORE)  # until all of them are in order
         return deliver(self._context, self._tx, message, route)
 

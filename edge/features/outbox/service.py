@@ -514,7 +514,7 @@ def _report(
     report = FailureReport(qos, msg_id, destination, to, failure, in_doubt, None, id)
     is_stored = False
     receives_stored = own is None or own.accepts
-    is_enabled = context.has_accounts and context.stores_messages
+    is_enabled = context.has_accounts and context.hooks.stores_messages
     if is_enabled and receives_stored:
         stored = report._replace(stored=tx.now.wall)
         message = AccountMessage(

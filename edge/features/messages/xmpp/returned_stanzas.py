@@ -161,7 +161,7 @@ def _is_to_account(message: SentMessage) -> TypeGuard[AccountMessage]:
 
 
 def _reroute_overflow(context: Context, tx: Transaction, message: SentMessage) -> None:
-    if _is_to_account(message) and context.stores_messages:
+    if _is_to_account(message) and context.hooks.stores_messages:
         refusal = service.deliver(context, tx, message, Route(Outcome.STORE))
         if refusal is not None:
             _refuse(context, tx, message, refusal.rule, refusal.figure, stanza_error(refusal))
