@@ -47,6 +47,14 @@ class ItemAttributes(NamedTuple):
 NO_ATTRIBUTES: Final = ItemAttributes()
 
 
+def charge(
+    overhead: int, item_id: str, publisher: str, payload: bytes, attributes: ItemAttributes
+) -> int:
+    """Return the bytes of an item that count towards the limits of a store, with its `overhead`."""
+    size = overhead + len(item_id.encode()) + len(publisher.encode()) + len(payload)
+    return size if attributes is NO_ATTRIBUTES else size + attributes.size
+
+
 def find_fault(attributes: ItemAttributes) -> str:
     """Return which limit the attributes of an item exceed, or ""."""
     if len(attributes.properties) > MAX_PROPERTIES:

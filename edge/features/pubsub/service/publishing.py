@@ -16,7 +16,7 @@ from edge.engine.access import Sender, may_manage_nodes
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Contents, Context, Event
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.eventlog import decoders
 from edge.features.eventlog import service as eventlog
@@ -257,7 +257,8 @@ def check_room(
 
 
 def _stored_size(sender: Sender, item: NewItem) -> int:
-    return items.charge(item.id, sender.full, item.payload, item.attributes)
+    id, payload, _events, attributes = item
+    return charge(items.OVERHEAD, id, sender.full, payload, attributes)
 
 
 def _exceeded_storage_limit(

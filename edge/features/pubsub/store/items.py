@@ -130,14 +130,6 @@ DELETE FROM main.items WHERE id IN (
 _NEXT_EXPIRY: Final = "SELECT min(expires) FROM main.items WHERE expires IS NOT NULL"
 
 
-def charge(
-    item_id: str, publisher: str, payload: bytes, attributes: ItemAttributes = NO_ATTRIBUTES
-) -> int:
-    """Return the bytes charged for an item: those that count towards the limits."""
-    size = len(item_id.encode()) + len(publisher.encode()) + len(payload) + OVERHEAD
-    return size if attributes is NO_ATTRIBUTES else size + attributes.size
-
-
 def put(
     tx: Transaction,
     node_id: int,
@@ -154,7 +146,7 @@ def put(
     Args:
         publisher: the full JID of the publisher.
         payload: the payload; empty if there is none.
-        size: the bytes charged for the item (`charge`).
+        size: the bytes charged for the item.
         expires: the service second at which the item expires; `None` if it does not expire.
         excess: how many items to remove in all: the replaced item, if any, and then the oldest
             ones. A replaced item is removed even if `excess` is 0 or less.

@@ -12,7 +12,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.item_attributes import ItemAttributes
+from edge.engine.item_attributes import ItemAttributes, charge
 from edge.engine.quota import ExceededLimit, StoreUsage, Usage
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.publication import ItemOptions
@@ -171,7 +171,7 @@ def exceeded_limit(
 ) -> ExceededLimit | None:
     """Return the limit that an item would exceed, or `None`: of the queue of its node if this is a
     queue node, else of the queues of shares (given by number)."""
-    size = NewQueuedItem(node.name, item_id, sender.full, payload, attributes=attributes).charge
+    size = charge(queue_items.OVERHEAD, item_id, sender.full, payload, attributes)
     if node.config.queueing:
         return _exceeded_node_limit(context, tx, sender.bare, node, item_id, size)
     growth: dict[str, Usage] = {}

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from edge.engine import item_attributes, row_numbers, source_usage
 from edge.engine.database import Transaction
 from edge.engine.image import Changes, Table, write_rows
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import slot_of
@@ -118,13 +118,6 @@ class NewQueuedItem(NamedTuple):
     due: float | None = None
     expires: float | None = None
     attributes: ItemAttributes = NO_ATTRIBUTES
-
-    @property
-    def charge(self) -> int:
-        """Return the bytes charged for the item: its body, ItemID, publisher, attributes and
-        `OVERHEAD`."""
-        size = len(self.body) + len(self.item.encode()) + len(self.publisher.encode()) + OVERHEAD
-        return size if self.attributes is NO_ATTRIBUTES else size + self.attributes.size
 
 
 class Lock(NamedTuple):
@@ -372,7 +365,8 @@ def enqueue(
     With a `lock` the item is stored as locked, with one delivery.
     """
     node, item, publisher, body, priority, due, expires, attributes = new
-    now, size, slot = tx.now, new.charge, _slot(queue, publisher)
+    now, slot = tx.now, _slot(queue, publisher)
+    size = charge(OVERHEAD, item, publisher, body, attributes)
     state = "ready" if due is None else "delayed"
     locked: tuple[Any, ...] = (0, None, None, None, None)  # from `deliveries` to `until`
     if lock is not None:

@@ -6,7 +6,15 @@ from base64 import b64encode
 
 import pytest
 
-from edge.engine.item_attributes import MAX_BYTES, MAX_PROPERTIES, ItemAttributes
+from edge.engine.encoding import unpack
+from edge.engine.item_attributes import (
+    MAX_BYTES,
+    MAX_PROPERTIES,
+    NO_ATTRIBUTES,
+    ItemAttributes,
+    charge,
+)
+from edge.features.outbox.store import outbox
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
@@ -55,7 +63,7 @@ def test_a_payload_of_bytes_is_kept_and_notified_byte_for_byte(gateway: Gateway)
     kept = gateway.commit(lambda tx: items.last(tx, node))
     assert kept is not None
     assert (kept.payload, kept.attributes) == (BYTES, IMAGE)
-    assert kept.size == items.charge("i1", PUMP, BYTES) + len("image/png") + 17
+    assert kept.size == charge(items.OVERHEAD, "i1", PUMP, BYTES, NO_ATTRIBUTES) + 9 + 17
 
 
 def test_xmpp_gets_the_element_of_the_content_type(gateway: Gateway) -> None:
@@ -103,6 +111,17 @@ def test_xmpp_publishes_at_the_level_of_the_subscription(gateway: Gateway) -> No
     subscribe(gateway, VALVE, NODE, qos="2")
     publish(gateway, PUMP, NODE, item_xml("x", reading(1)))
     assert gateway.count("SELECT qos FROM outbox") == 2
+
+
+def test_a_notification_that_waits_keeps_content_type_and_properties(gateway: Gateway) -> None:
+    subscribe(gateway, VALVE, NODE, qos="1")
+    publish_content(gateway, PUMP, NODE, BYTES, IMAGE)
+    row = gateway.count("SELECT id FROM outbox")
+    content = gateway.commit(lambda tx: outbox.content(tx, row))
+    stored = unpack(gateway.router.context, content)
+    assert isinstance(stored, Notification)
+    event = ItemPublished(NODE, "i1", BYTES, "pump1@gw.example", "image/png", None, PROPERTIES)
+    assert stored.event == event
 
 
 def test_an_expired_item_is_not_delivered_any_more(gateway: Gateway) -> None:
