@@ -9,6 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
+from edge.engine.item_attributes import ItemAttributes
 from edge.features.accounts.store import accounts
 from edge.ops import component_mode
 from edge.ops.gateway import operator
@@ -25,6 +26,7 @@ from edge.ops.gateway.operator_requests import (
     Work,
 )
 from edge.xmpp.payloads import message
+from tests.helpers.pubsub import publish_content
 from tests.helpers.store import DOMAIN, QOS, Gateway, new_database
 
 VALVE: Final = f"valve1@{DOMAIN}/fw"
@@ -180,6 +182,15 @@ def test_items_are_taken_once_and_in_the_order_of_their_options(gateway: Gateway
         gateway.clock.service += seconds
         gateway.run_timers()
         assert finish(gateway) == text
+
+
+def test_an_item_that_is_no_xml_is_taken_with_its_content_type(gateway: Gateway) -> None:
+    options = {**QUEUEING, "pubsub#publish_model": ["open"]}
+    perform_successfully(gateway, CreateNode("jobs", options=options))
+    publish_content(gateway, VALVE, "jobs", b"\x00\xff", ItemAttributes("a/b"))
+    item = perform_successfully(gateway, TakeItem("jobs")).item
+    assert item is not None
+    assert (item.payload, item.content_type) == (b"\x00\xff", "a/b")
 
 
 def test_filters_are_checked(gateway: Gateway) -> None:
