@@ -32,6 +32,7 @@ from edge.config.options import Uplink
 from edge.engine import (
     clock_store,
     database,
+    durable_sessions,
     events,
     meta,
     space,
@@ -381,7 +382,8 @@ class App:
     ) -> None:
         interval = self._settings.uplink.heartbeat
         self._run_task(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
-        for name, work in timekeeping.tasks(beats.store, clock, start, interval, hooks):
+        on_time_off = [durable_sessions.age, *hooks]
+        for name, work in timekeeping.tasks(beats.store, clock, start, interval, on_time_off):
             self._run_task(stack, work, name)
 
     def _start_maintenance(

@@ -40,6 +40,16 @@ class Limits(Section, frozen=True, kw_only=True):
     sessions_per_address: Annotated[int, option("sessions", ge=1)] = 500
     """Maximum sessions from one IP address (IPv6: one /64), so that one address cannot use all of
     `sessions`."""
+    durable_sessions: Annotated[int, option("sessions", ge=1)] = 4000
+    """Maximum sessions whose subscriptions and messages are kept while they are not connected, and
+    of connected ones that ask for it. Each is a row on disk; its messages have limits of their
+    own."""
+    durable_sessions_per_account: Annotated[int, option("sessions", ge=1)] = 16
+    """Maximum such sessions of one account, so that a device that changes its identifier cannot use
+    all of `durable_sessions`."""
+    durable_session_time: Annotated[float, option("seconds", gt=0)] = 7 * DAY
+    """Maximum time for which a session is kept while it is not connected, even if it asks for
+    more."""
     unauthenticated: Annotated[int, option("connections", ge=1)] = 200
     """Maximum connections that have not logged in. They do not count as `sessions`, so they cannot
     displace devices."""

@@ -51,6 +51,7 @@ class Sender(NamedTuple):
         provisioned: whether it has an account that is not revoked.
         trusted: whether the account is trusted (it was not added with `--no-trust`).
         generation: the session's number.
+        adopts: whether its session takes over custody of earlier sessions of the account.
     """
 
     full: str
@@ -60,6 +61,7 @@ class Sender(NamedTuple):
     trusted: bool
     generation: int
     revoked: bool = False
+    adopts: bool = True
 
 
 class Role(Enum):

@@ -74,9 +74,11 @@ class Context(NamedTuple):
             load(tx)
 
     def run_external_change(self, tx: Transaction) -> None:
-        """Run the features' hooks for a change by another process."""
+        """Run the features' hooks for a change by another process, and then the timers: the state
+        of revoked accounts' sessions ends."""
         for hook in self.hooks.on_external_change:
             hook(self, tx)
+        tx.wake_at(tx.now.service)
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
@@ -97,6 +99,9 @@ SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 
 TimerHook: TypeAlias = Callable[[Context, Transaction], None]
 """Runs for the whole gateway, not one session (`Hooks.on_timer`, `Hooks.on_external_change`)."""
+
+StateHook: TypeAlias = "Callable[[Context, Transaction, str], None]"
+"""Runs when the state that is kept for sessions of a full address ends."""
 
 ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
 """Handles rows, given by number, when a session has received their messages or has ended.
@@ -332,6 +337,9 @@ class Hooks(Registry):
     """Run when a session ends while the gateway continues to run."""
     on_shutdown: list[SessionHook] = field(default_factory=list)
     """Run when a session ends because the gateway stops."""
+    on_state_end: list[StateHook] = field(default_factory=list)
+    """Run when the state of a durable session ends (`durable_sessions`): delete what belongs to its
+    full address alone."""
     on_timer: list[TimerHook] = field(default_factory=list)
     """Run at start and when the timer fires: do what is due, and call `Transaction.wake_at`
     for what comes next."""

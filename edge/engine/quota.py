@@ -199,6 +199,9 @@ NODE_LIMITS: Final = StoreLimitNames(("nodes_per_account", ""), ("nodes", ""))
 SUBSCRIPTION_LIMITS: Final = StoreLimitNames(
     ("subscriptions_per_account", ""), ("subscriptions", "")
 )
+DURABLE_SESSION_LIMITS: Final = StoreLimitNames(
+    ("durable_sessions_per_account", ""), ("durable_sessions", "")
+)
 
 
 class StoreUsage(NamedTuple):

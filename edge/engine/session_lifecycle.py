@@ -12,15 +12,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from edge.engine import event_counters, in_flight, sessions
+from edge.engine import durable_sessions, event_counters, in_flight, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.hooks import Context, ReceiptHook, SessionHook
+from edge.engine.quota import ExceededLimit
+from edge.engine.sessions import XMPP, Declaration
 
 UNKNOWN_REASON: Final = "unknown"
 """The end reason of a session for which no reason was given."""
+
+
+class Bound(NamedTuple):
+    """The outcome of `SessionLifecycle.bind`.
+
+    Attributes:
+        replaced: the generation of the session that was replaced, if any.
+        is_resumed: whether there is a state of earlier sessions of the full address.
+        exceeded: the limit because of which the session was not bound, if any.
+    """
+
+    replaced: int | None
+    is_resumed: bool = False
+    exceeded: ExceededLimit | None = None
 
 
 class SessionLifecycle:
@@ -45,22 +61,29 @@ class SessionLifecycle:
         bare: str,
         full: str,
         grant: int | None = None,
-    ) -> int | None:
-        """Bind a session. End the session that it replaces, if any, and return the generation of
-        the replaced session.
+        declared: Declaration = XMPP,
+    ) -> Bound:
+        """Bind a session, and end the session that it replaces, if any.
 
         `grant` is the account's login grant (`accounts.login_grant`), if the account is the
-        gateway's own.
+        gateway's own. Nothing changes if a limit of durable sessions is exceeded.
         """
+        durable, context = declared.durable, self._context
+        if durable is not None:
+            exceeded = durable_sessions.exceeded_limit(context, tx, account, full)
+            if exceeded is not None:
+                return Bound(None, exceeded=exceeded)
         replaced = sessions.find_generation(tx, full)
         if replaced is not None:
             rows = self._end(tx, replaced, "replaced")
             self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
-        sessions.bind(tx, generation, account, bare, full, grant)
+        clean = declared.clean
+        is_resumed = durable_sessions.begin(context, tx, account, full, durable, clean=clean)
+        sessions.bind(tx, generation, account, bare, full, grant, declared)
         if self._context.has_accounts:
             event_counters.count(tx, "session", "began", bare)
         self._run_session_hooks(tx, generation, self._hooks.on_session_bound)
-        return replaced
+        return Bound(replaced, is_resumed)
 
     def detach(self, tx: Transaction, generation: int) -> None:
         """Record that a session lost its connection and can be resumed."""
@@ -128,6 +151,7 @@ class SessionLifecycle:
             for hook in (*self._before_end, *self._hooks.on_session_end):
                 hook(self._context, tx, sender)
             sessions.remove(tx, generation)
+            durable_sessions.leave(self._context, tx, sender.full)
             if self._context.has_accounts and not self._stopping:
                 event_counters.count(tx, "session", "ended", sender.bare, tags={"reason": reason})
         return in_flight.take_unacknowledged(tx, generation)

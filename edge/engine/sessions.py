@@ -12,7 +12,7 @@ memory once they are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
@@ -23,15 +23,16 @@ WITHOUT_SESSION: Final = 0
 users of another server. A front that reaches them attaches itself under this generation."""
 
 _BIND: Final = """
-INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO temp.sessions (
+    generation, full, bare, account, grant, since, qos, adopts, resends, ordered, window, ids
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _QOS: Final = "UPDATE temp.sessions SET qos = ? WHERE generation = ?"
 _SENDER: Final = """
 SELECT s.full, s.bare, s.account, a.id IS NOT NULL AND a.revoked IS NULL, coalesce(a.trusted, 0),
-    s.generation, a.revoked IS NOT NULL
+    s.generation, a.revoked IS NOT NULL, s.adopts
 FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE s.generation = ?
@@ -46,7 +47,8 @@ UPDATE temp.sessions SET available = 0, accepts = 0, rank = 0 WHERE generation =
 """
 _GETS_ITEMS: Final = "UPDATE temp.sessions SET gets_items = ? WHERE generation = ?"
 _OF_ACCOUNT: Final = """
-SELECT generation, full, detached, available, accepts, rank, gets_items, qos, since
+SELECT generation, full, detached, available, accepts, rank, gets_items, qos, since, resends,
+    ordered, window, ids
 FROM temp.sessions WHERE bare = ? ORDER BY rank DESC, generation DESC
 """
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
@@ -64,6 +66,43 @@ MAX_CACHED: Final = 4096
 """Maximum accounts whose sessions are cached, including accounts without a session."""
 
 
+class Declaration(NamedTuple):
+    """The needs of a session's protocol, declared when it is bound. The defaults are XMPP's.
+
+    Attributes:
+        qos: as in `Session`.
+        adopts: whether it takes over custody of earlier sessions of its account. If not, its msgIds
+            belong to its full address alone.
+        resends: whether a message that it does not answer in time is sent again. If not, this
+            happens only in a later session (MQTT 5, section 4.4).
+        ordered: whether messages are released in the order in which the session has received them
+            (MQTT 5, section 4.6), not in the order of their source.
+        window: the maximum number of messages that were sent to it and are not finished; `None` for
+            `limits.outbox_window`, which the account's sessions share unless they are `ordered` or
+            have `ids`.
+        ids: how many ids its protocol has for such messages (`outbox.rules.message_id`); `None`
+            if it has enough.
+        durable: the seconds for which its state is kept after it has lost its connection
+            (`durable_sessions`); `None` if no state belongs to the session.
+        clean: whether the state of earlier sessions of its full address ends.
+    """
+
+    qos: str | None = None
+    adopts: bool = True
+    resends: bool = True
+    ordered: bool = False
+    window: int | None = None
+    ids: int | None = None
+    durable: float | None = None
+    clean: bool = False
+
+
+XMPP: Final = Declaration()
+
+_TRAITS: Final = Declaration._fields.index("durable")
+"""Number of the first values of `Declaration`, which are columns of `temp.sessions`."""
+
+
 class Session(NamedTuple):
     """A bound session.
 
@@ -77,6 +116,8 @@ class Session(NamedTuple):
         qos: how its protocol names the quality of service that it supports; empty if it supports
             none, `None` while that is not known.
         since: when it was bound, in service seconds.
+        resends: as in `Declaration`, like the attributes that follow.
+        has_lane: whether messages to it have limits and an order of their own.
     """
 
     generation: int
@@ -88,6 +129,11 @@ class Session(NamedTuple):
     gets_items: bool
     qos: str | None
     since: float
+    resends: bool
+    ordered: bool
+    window: int | None
+    ids: int | None
+    has_lane: bool
 
 
 def bind(
@@ -97,13 +143,14 @@ def bind(
     bare: str,
     full: str,
     grant: int | None = None,
+    declared: Declaration = XMPP,
 ) -> None:
     """Insert a session; its full JID must be free.
 
     `grant` is the account's login grant (`accounts.login_grant`), or `None` if the session logged
     in to another server, of which the gateway is a component.
     """
-    tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
+    tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service, *declared[:_TRAITS]))
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
 
 
@@ -192,8 +239,8 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
         senders = tx.cache[_SENDERS] = {}
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
-        full, bare, account, provisioned, trusted, number, revoked = row
-        known = bool(provisioned), bool(trusted), number, bool(revoked)
+        full, bare, account, provisioned, trusted, number, revoked, adopts = row
+        known = bool(provisioned), bool(trusted), number, bool(revoked), bool(adopts)
         found = Sender(full, bare, account, *known)
         senders[generation] = found
     return found
@@ -245,7 +292,11 @@ def unprovisioned(tx: Transaction) -> list[int]:
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 
-def _session(row: tuple[int, str, int, int, int, int, int, str | None, float]) -> Session:
-    generation, full, detached, available, accepts, rank, gets_items, qos, since = row
+def _session(row: Sequence[Any]) -> Session:
+    generation, full, detached, available, accepts, rank, gets_items, qos, since, *traits = row
     flags = bool(detached), bool(available), bool(accepts)
-    return Session(generation, full, *flags, rank, bool(gets_items), qos, since)
+    resends, ordered, window, ids = traits
+    state = *flags, rank, bool(gets_items), qos, since
+    has_lane = bool(ordered or window or ids)
+    declared = bool(resends), bool(ordered), window, ids
+    return Session(generation, full, *state, *declared, has_lane)

@@ -56,6 +56,11 @@ CREATE TEMPORARY TABLE sessions (
     rank INTEGER NOT NULL DEFAULT 0, -- among the account's sessions
     gets_items INTEGER NOT NULL DEFAULT 1, -- of nodes and queues
     qos TEXT, -- its protocol's name of the supported quality of service; '' for none
+    adopts INTEGER NOT NULL, -- custody of earlier sessions of its account
+    resends INTEGER NOT NULL, -- what was not answered in time
+    ordered INTEGER NOT NULL, -- releases in the order of the answers
+    window INTEGER, -- maximum messages that were sent to it and are not finished
+    ids INTEGER, -- number of its ids for these messages
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
@@ -82,8 +87,17 @@ CREATE TEMPORARY TABLE fullness (
     since REAL NOT NULL -- service seconds
 ) STRICT;
 """,
-    totals={("refusal_sources",): "SELECT count(*) FROM refusals"},
-    largest={("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters"},
+    totals={
+        ("refusal_sources",): "SELECT count(*) FROM refusals",
+        ("durable_sessions",): "SELECT count(*) FROM durable_sessions",
+    },
+    largest={
+        ("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters",
+        ("durable_sessions_per_account",): """
+SELECT a.name, count(*) FROM durable_sessions AS d JOIN accounts AS a ON a.id = d.account
+GROUP BY d.account
+""",
+    },
     waiting={"events_unsealed": "SELECT sum(last - sealed) FROM lane_counters"},
     latest="""
 SELECT max((

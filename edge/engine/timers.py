@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from edge.engine import refusals
+from edge.engine import durable_sessions, refusals
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
 from edge.engine.service_time import Now
@@ -22,6 +22,7 @@ def run(context: Context, tx: Transaction) -> None:
     A task with too much work for one unit of work does a part, and sets the timer to fire at once.
     """
     refusals.close_due_windows(tx, context.limits.refusal_window)
+    durable_sessions.end_due(context, tx)
     for hook in context.hooks.on_timer:
         hook(context, tx)
 

@@ -15,6 +15,7 @@ from edge.credentials import Credentials
 from edge.engine.database import Transaction
 from edge.engine.outputs import EndReason
 from edge.engine.quota import ExceededLimit
+from edge.engine.session_lifecycle import Bound
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount
@@ -261,20 +262,20 @@ class Login:
         anything does; not if the session or the connection has ended meanwhile."""
         context, account = self._context, session.account
 
-        def unit(tx: Transaction) -> int | EndReason | None:
+        def unit(tx: Transaction) -> Bound | EndReason:
             if self._grant is None or accounts.login_grant(tx, account) != self._grant:
                 return EndReason.REVOKED
             return context.lifecycle.bind(
                 tx, session.generation, account, session.bare, session.full, self._grant
             )
 
-        def answer(outcome: int | EndReason | StoreError | None) -> None:
+        def answer(outcome: Bound | EndReason | StoreError) -> None:
             if isinstance(outcome, EndReason | StoreError):
                 session.finish()
                 done(outcome)
                 return
-            if outcome is not None:
-                context.outputs.end(outcome, EndReason.REPLACED)
+            if outcome.replaced is not None:
+                context.outputs.end(outcome.replaced, EndReason.REPLACED)
             if connection.closed or session.ended:  # while the unit of work was waiting
                 session.finish()
                 if session.ended_by is not None:

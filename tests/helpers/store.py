@@ -27,7 +27,7 @@ from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork, new_context
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import SessionLifecycle
-from edge.engine.sessions import guarded
+from edge.engine.sessions import XMPP, Declaration, guarded
 from edge.features.accounts.store import accounts
 from edge.features.messages.service import StoredMessage
 from edge.routing.xmpp.router import Router
@@ -225,6 +225,8 @@ class Gateway:
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
+        self.is_resumed = False
+        """Whether the last session that was bound found a state of earlier sessions."""
         self.managed: set[str] = set()
         """Full JIDs whose sessions have stream management (XEP-0198)."""
         self.cache: dict[str, Any] = {}
@@ -296,12 +298,17 @@ class Gateway:
         """Provision a device, without credentials."""
         self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
 
-    def bind(self, full: str) -> int:
+    def bind(self, full: str, declared: Declaration = XMPP) -> int:
         self._generation += 1
         generation = self._generation
         bare = full.partition("/")[0]
         account = bare.partition("@")[0]
-        self.commit(lambda tx: self.lifecycle.bind(tx, generation, account, bare, full))
+        names = account, bare, full
+        bound = self.commit(
+            lambda tx: self.lifecycle.bind(tx, generation, *names, declared=declared)
+        )
+        assert bound.exceeded is None, bound
+        self.is_resumed = bound.is_resumed
         self._bound[full] = generation
         return generation
 

@@ -1,6 +1,8 @@
 """Property tests of exactly-once delivery from device to gateway to device, with crashes of each.
 
-Senders and receivers are scripted, with a memory that survives their crashes. The gateway is the
+Senders and receivers are scripted, with a memory that survives their crashes. The receivers'
+sessions are XMPP's, or such as protocols have that do not resend on a connection, have a few ids
+for messages, and require an order of releases (MQTT 5, sections 4.4 and 4.6). The gateway is the
 real router and store on a file, driven by XML. Each unit of work is first undone in memory, and
 images are compared with rows after each. A cut link loses the stanzas in transit; a resumed session
 loses nothing. The gateway may crash before a commit, or after it and before its answers.
@@ -22,9 +24,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine import database, meta
+from edge.engine import database, meta, sessions
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
+from edge.engine.sessions import XMPP, Declaration
+from edge.features.eventlog import service as eventlog
+from edge.features.outbox import service
+from edge.features.outbox.rules import Input, message_id
+from edge.features.outbox.service import Answer
 from edge.features.outbox.store import dead_letters, outbox
 from tests.helpers.outbox_image import DryRunGateway
 from tests.helpers.qos_devices import (
@@ -38,6 +45,7 @@ from tests.helpers.qos_devices import (
 )
 from tests.helpers.store import (
     DOMAIN,
+    QOS,
     Sent,
     acknowledged,
     assured,
@@ -55,6 +63,11 @@ SENDERS: Final = ("pump", "cam")
 RECEIVER: Final = f"valve@{DOMAIN}"
 SESSIONS: Final = (f"{RECEIVER}/fw", f"{RECEIVER}/spare")
 STEPS: Final = ("assured", "deliver", "acknowledged")
+NUMBERED: Final = Declaration(
+    QOS, adopts=False, resends=False, ordered=True, window=2, ids=3, durable=3000.0
+)
+"""What sessions declare that know messages by one of three numbers."""
+
 LEVELS: Final = st.lists(st.sampled_from([1, 2, 2]), min_size=1, max_size=5)
 LIMITS: Final = Limits(
     outbox_messages_per_account=8,
@@ -135,6 +148,35 @@ class Receiver:
         self.released: set[str] = set()
         self.executed: list[str] = []
         self.refuses: Counter[str] = Counter()  # how many requests of each step it refuses
+        self.numbers: dict[int, str] = {}  # the msgId of what it holds, by number
+        self.received: list[str] = []  # msgIds in the order of its answers to offers
+        self.releases: list[str] = []  # msgIds that the current session was asked to release
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Begin a session; without a state at the gateway, the device forgets its own."""
+        self.releases.clear()
+        if not is_resumed:
+            self.numbers.clear()
+            self.held.clear()
+
+    def take_numbered(self, one: DeviceRequest) -> Input:
+        """Process a request of a session that knows messages by their number."""
+        number, msg_id = number_of(one), one.msg_id
+        if one.step == "acknowledged":
+            self.take(one)
+            return Input.RESULT
+        assert msg_id is not None
+        assert self.numbers.get(number, msg_id) == msg_id, "another message has the number"
+        self.take(one)
+        if one.step == "assured":
+            self.numbers[number] = msg_id
+            self.received = [known for known in self.received if known != msg_id] + [msg_id]
+            return Input.RECEIVED
+        self.numbers.pop(number, None)
+        self.releases.append(msg_id)
+        order = [known for known in self.received if known in self.releases]
+        assert self.releases == order, "releases do not follow the order of the answers"
+        return Input.RESULT
 
     def take(self, one: DeviceRequest) -> str:
         """Process a request, and return the answer."""
@@ -159,11 +201,17 @@ class Receiver:
         return error_result(one, "cancel", "conflict")
 
 
+def number_of(one: DeviceRequest) -> int:
+    return message_id(int(one.id.split("-")[1]), NUMBERED.ids or 0)
+
+
 class TwoHops(RuleBasedStateMachine):
     """Two senders, a gateway, and a device with two sessions."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(numbered=st.booleans())
+    def begin(self, numbered: bool) -> None:
+        self.numbered = numbered
+        self.was_sent: set[tuple[int, str]] = set()
         self.folder = tempfile.TemporaryDirectory()
         self.gateway = DryRunGateway(new_database(Path(self.folder.name)), LIMITS)
         for name in (*SENDERS, "valve"):
@@ -188,7 +236,16 @@ class TwoHops(RuleBasedStateMachine):
                 self.up.append((full, self.gateway.work(full, xml)))
         for full, queue in self.down.items():
             sends = self.gateway.sends(full) if self.gateway.is_bound(full) else []
-            queue += [one for one in sends if not one.stanza.startswith(b"<presence")]
+            found = [one for one in sends if not one.stanza.startswith(b"<presence")]
+            queue += found
+            if self.numbered and full in self.receivers:
+                self.check_nothing_is_repeated(found)
+
+    def check_nothing_is_repeated(self, sends: list[Sent]) -> None:
+        for one in sends:
+            key = one.generation, parse_request(one.stanza).id
+            assert key not in self.was_sent
+            self.was_sent.add(key)
 
     def cut(self, full: str) -> None:
         """Lose what is in transit, and what its process had in memory."""
@@ -202,7 +259,10 @@ class TwoHops(RuleBasedStateMachine):
     def connect(self, full: str) -> None:
         """Begin a session after a crash or a loss; it replaces an existing one."""
         self.cut(full)
-        self.gateway.bind(full)
+        numbered = self.numbered and full in self.receivers
+        self.gateway.bind(full, NUMBERED if numbered else XMPP)
+        if numbered:
+            self.receivers[full].begin(is_resumed=self.gateway.is_resumed)
         if full in self.receivers:
             make_eligible(self.gateway, full, priority=SESSIONS.index(full))
         else:
@@ -218,7 +278,7 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(full=st.sampled_from(SESSIONS))
     def detach(self, full: str) -> None:
-        if self.gateway.is_bound(full):
+        if self.gateway.is_bound(full) and not self.numbered:
             self.detached.add(full)
             self.gateway.detach(full)
 
@@ -237,7 +297,7 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(full=st.sampled_from(SESSIONS), step=st.sampled_from(STEPS), times=st.integers(1, 3))
     def refuse_requests(self, full: str, step: str, times: int) -> None:
-        self.receivers[full].refuses[step] = times
+        self.receivers[full].refuses[step] = 0 if self.numbered else times
 
     @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4))
     def receive(self, full: str, count: int) -> None:
@@ -245,8 +305,30 @@ class TwoHops(RuleBasedStateMachine):
         for _ in range(count):
             if self.down[full] and full not in self.detached:
                 one = parse_request(self.down[full].popleft().stanza)
+                if self.numbered:
+                    self.up.append((full, self.answer_by_number(full, one)))
+                    continue
                 xml = self.receivers[full].take(one)
                 self.up.append((full, self.gateway.work(full, xml)))
+
+    def answer_by_number(self, full: str, one: DeviceRequest) -> Unit:
+        event, number = self.receivers[full].take_numbered(one), number_of(one)
+        generation, context = self.gateway.generation(full), self.gateway.router.context
+
+        def unit(tx: Transaction) -> bytes:
+            session, sender = sessions.find(tx, full), sessions.sender(tx, generation)
+            if sender is None or session is None:
+                return b""
+            row = service.find_by_message_id(tx, session, number)
+            assert row is not None
+            request = service.pending_request(row)
+            assert request is not None
+            epoch, author = eventlog.epoch_of_row(tx, row.row), service.author(context, row)
+            answer = Answer(request, epoch, row.row, author, event)
+            assert service.handle_answer(context, tx, sender, answer)
+            return b""
+
+        return unit
 
     # What the gateway does.
 
@@ -340,7 +422,12 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule()
     def requeue_messages_in_doubt(self) -> None:
-        """Requeue as an operator does; only the `deliver` is repeated."""
+        """Requeue as an operator does; only the `deliver` is repeated.
+
+        A session that knows messages by their number cannot tell that it has no such message.
+        """
+        if self.numbered:
+            return
         for dead_letter in self.stored_dead_letters():
             if dead_letter.state == dead_letters.IN_DOUBT and dead_letter.session is not None:
                 sender = self.senders[dead_letter.sender]
@@ -416,8 +503,9 @@ class TwoHops(RuleBasedStateMachine):
     @invariant()
     def messages_in_flight_are_limited(self) -> None:
         sql = "SELECT count(*) FROM outbox WHERE state <> 'queued' AND session = ?"
+        most = NUMBERED.window if self.numbered else LIMITS.outbox_window * len(SESSIONS)
         for full in SESSIONS if not self.requeued else ():
-            assert self.gateway.count(sql, full) <= LIMITS.outbox_window * len(SESSIONS)
+            assert self.gateway.count(sql, full) <= (most or 0)
 
     def teardown(self) -> None:
         """With stable links and capacity at the device, every message arrives or is dead."""

@@ -6,7 +6,8 @@ event that logs the refusal. The decisions are in `rules`.
 
 A message belongs to the session that offered it. If that session has no connection, a later session
 of the same account may take the message over, because many clients have a new resource in each
-process (`_take_over`).
+process (`_take_over`). Sessions of protocols that number messages for each session do not do this
+(`Declaration.adopts`): their msgIds are stored in a form that no other session uses.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
         CustodyError: custody refuses the message.
         ServiceError: the destination refuses the message, for a reason of its own.
     """
+    if not sender.adopts:
+        request = _of_session_alone(sender, request)
     body, size, destination, to, msg_id, digest, parsed, content_type = request
     held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
     if held is None and others:
@@ -136,9 +139,10 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
             to deliver it now, or the sender may no longer send to the destination.
         ServiceError: the destination refuses the message, for a reason of its own.
     """
-    held = store.find(tx, sender.bare, sender.full, msg_id)
+    key = msg_id if sender.adopts else store.own_msg_id(sender.full, msg_id)
+    held = store.find(tx, sender.bare, sender.full, key)
     if held is None:
-        missing = _find_elsewhere(tx, sender, msg_id)
+        missing = _find_elsewhere(tx, sender, key)
         if isinstance(missing, Situation):
             if missing is Situation.RELEASED:  # the answer was lost, and perhaps a report with it
                 outbox.repeat_reports(context, tx, sender)
@@ -150,7 +154,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
     body, parsed = store.read_body(tx, held)
-    message = Message(sender, to, body, held.size, 2, held.msg_id, held.since, held.content_type)
+    message = Message(sender, to, body, held.size, 2, msg_id, held.since, held.content_type)
     contents = destinations.read(context, destination, message, parsed)
     over = None if error else destination.check(context, tx, message, contents)
     if isinstance(over, ServiceError):
@@ -223,6 +227,17 @@ def expire(context: Context, tx: Transaction) -> None:
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)
+
+
+def _of_session_alone(sender: Sender, request: CustodyRequest) -> CustodyRequest:
+    msg_id = store.own_msg_id(sender.full, request.msg_id)
+    return request._replace(msg_id=msg_id, size=quota.charge(msg_id, request.body))
+
+
+def on_state_end(context: Context, tx: Transaction, full: str) -> None:
+    """Drop the messages of a session whose state ends before it has asked for their delivery."""
+    for held in store.of_sender(tx, full.partition("/")[0], full):
+        _drop(context, tx, held, "discarded", "discarded: the session of its sender has ended")
 
 
 def _find_elsewhere(tx: Transaction, sender: Sender, msg_id: str) -> HeldMessage | Situation:
@@ -324,7 +339,7 @@ def _conclude(
 
 def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reason: str) -> None:
     store.remove(tx, held, context.limits.released_keys)
-    tags = {"msgId": held.msg_id, "destination": held.destination}
+    tags = {"msgId": store.sent_msg_id(held.msg_id), "destination": held.destination}
     event = NewEvent(
         "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
     )
@@ -355,4 +370,5 @@ def register(hooks: Hooks) -> None:
     """Register the hooks of this module with the engine."""
     hooks.images.append(store.load)
     hooks.on_timer.append(expire)
+    hooks.on_state_end.append(on_state_end)
     hooks.on_time_off.append(store.age)

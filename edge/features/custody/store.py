@@ -95,6 +95,9 @@ ON CONFLICT (source, slot) DO UPDATE SET keys = excluded.keys
 
 _IMAGE: Final = "custody"
 
+_SEPARATOR: Final = "\x1f"
+"""Separates address and msgId in `own_msg_id`. XML, and so a msgId of XMPP, cannot contain it."""
+
 
 class HeldMessage:
     """A message in custody. It never changes, so that the image can be undone.
@@ -251,6 +254,16 @@ def _sorted(messages: Iterable[HeldMessage]) -> tuple[HeldMessage, ...]:
     return tuple(sorted(messages, key=lambda held: held.row))
 
 
+def own_msg_id(sender: str, msg_id: str) -> str:
+    """Return the form in which a msgId that belongs to one session alone is stored."""
+    return f"{sender}{_SEPARATOR}{msg_id}"
+
+
+def sent_msg_id(msg_id: str) -> str:
+    """Return a stored msgId as its sender chose it."""
+    return msg_id.rpartition(_SEPARATOR)[2]
+
+
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the held message with this source, sender and msgId, or `None`."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
@@ -400,6 +413,13 @@ def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
         yield EvictionCandidate(held.row, held.size, tx.now.service - held.since)
 
 
+def of_sender(tx: Transaction, source: str, sender: str) -> list[HeldMessage]:
+    """Return the messages that are held for a session of a source."""
+    of_source = _image(tx).sources.get(source)
+    found = () if of_source is None else chain.from_iterable(of_source.messages.values())
+    return [held for held in found if held.sender == sender]
+
+
 def get(tx: Transaction, row: int) -> HeldMessage:
     """Return the message of an existing row."""
     held = _image(tx).rows[row]
@@ -480,7 +500,9 @@ def _take(
     tx: Transaction, select: str, statements: Sequence[str], key: str
 ) -> list[AbandonedMessage]:
     found = [
-        AbandonedMessage(sender, msg_id, to, recipient, MessageBytes(body, "", content_type))
+        AbandonedMessage(
+            sender, sent_msg_id(msg_id), to, recipient, MessageBytes(body, "", content_type)
+        )
         for sender, msg_id, to, recipient, body, content_type in tx.rows(select, (key,))
     ]
     for statement in statements:

@@ -9,9 +9,10 @@ as a plain message, and stays one.
 
 `plan` decides which messages of one account are sent now. Order is kept per source: a message is
 first offered when all earlier messages of its source are received or finished, and is delivered
-when they are finished. Sources do not wait for each other, and nothing waits for a message whose
-session is gone. If the device asks to wait with a message, first offers of later messages wait too,
-but messages that have been sent continue.
+when they are finished; if its session is ordered (`Lane`), it is delivered as soon as it is
+received. Sources do not wait for each other, and nothing waits for a message whose session is gone.
+If the device asks to wait with a message, first offers of later messages wait too, but messages
+that have been sent continue.
 
 The plan cannot deadlock. The earliest message of each source waits for no other message, so it is
 sent or waits for its own timer. A message with which its device asked to wait blocks others only
@@ -182,6 +183,27 @@ def transition(level: int, state: str, event: Input) -> Transition | None:
     return TABLE[level][state].get(event)
 
 
+class Lane(NamedTuple):
+    """The limits of a session whose messages do not count for its account.
+
+    Attributes:
+        session: its full address.
+        window: the maximum number and bytes of messages that were sent to it and are not finished.
+        ids: how many ids it has for these messages (`message_id`); `None` if it has enough.
+        ordered: whether messages are released in the order in which it has received them.
+    """
+
+    session: str
+    window: Usage
+    ids: int | None
+    ordered: bool
+
+
+def message_id(row: int, ids: int) -> int:
+    """Return the id, from 1 to `ids`, of the message with a row number."""
+    return 1 + row % ids
+
+
 class Candidate(NamedTuple):
     """A message of an account's outbox, as the planner sees it.
 
@@ -194,6 +216,9 @@ class Candidate(NamedTuple):
         deferred: whether the device asked to wait with it.
         own: the input that sends a message which is for one session only (`SEND` or
             `SEND_PLAIN`); `None` if that session does not accept it, and for other messages.
+        turn: as in `OutboxRow`.
+        lane: the session that it was sent to or would be sent to, if that has a `Lane`.
+        joins: whether it was not sent to that session yet.
     """
 
     row: int
@@ -204,6 +229,9 @@ class Candidate(NamedTuple):
     in_flight: bool = False
     deferred: bool = False
     own: Input | None = None
+    turn: int = 0
+    lane: Lane | None = None
+    joins: bool = False
 
 
 def may_send_alone(one: Candidate, send: Input | None) -> bool:
@@ -222,22 +250,75 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
             messages instead, `None` if no session accepts any. It does not matter for messages that
             belong to a session, or are addressed to one that accepts them.
         window: the maximum number and bytes of messages that were sent and are not finished. One
-            message is always allowed.
+            message is always allowed. Sessions with a `Lane` have a window of their own.
     """
-    known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.row))
-    order = _Ordering(known)
-    unfinished = [one for one in known if one.state != State.QUEUED]
-    count, size = len(unfinished), sum(one.bytes for one in unfinished)
-    chosen = []
-    for one in known:
-        if one.in_flight or one.deferred or not order.is_ready(one, send):
-            continue
-        if one.state == State.QUEUED:
-            if count and (count >= window.messages or size + one.bytes > window.bytes):
-                break
-            count, size = count + 1, size + one.bytes
-        chosen.append(one.row)
-    return chosen
+    known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.turn, one.row))
+    order, room = _Ordering(known), _Room(known, window)
+    return [
+        one.row
+        for one in known
+        if not (one.in_flight or one.deferred) and order.is_ready(one, send) and room.take(one)
+    ]
+
+
+class _Room:
+    """The rest of the windows of the account and its sessions, and of the sessions' ids."""
+
+    def __init__(self, known: Sequence[Candidate], window: Usage) -> None:
+        self._window = window
+        self._used: dict[str | None, Usage] = {}
+        self._full: set[str | None] = set()
+        self._ids: set[tuple[str, int]] = set()
+        self._ids_in_flight: set[tuple[str, int]] = set()
+        for one in known:
+            if not _joins(one):
+                self._count(one)
+            if one.in_flight and (id := _lane_id(one)) is not None:
+                self._ids_in_flight.add(id)
+
+    def take(self, one: Candidate) -> bool:
+        """Return whether there is room for a message, which is then used."""
+        id = _lane_id(one)
+        if not _joins(one):
+            has_room = id not in self._ids_in_flight
+        else:
+            has_room = id not in self._ids and self._fits(one)
+        if not has_room:
+            return False
+        if _joins(one):
+            self._count(one)
+        if id is not None:
+            self._ids_in_flight.add(id)
+        return True
+
+    def _fits(self, one: Candidate) -> bool:
+        lane = one.lane
+        name, window = (None, self._window) if lane is None else (lane.session, lane.window)
+        used = self._used.get(name)
+        if used is not None and (
+            used.messages >= window.messages or used.bytes + one.bytes > window.bytes
+        ):
+            self._full.add(name)  # a smaller message must not pass
+        return name not in self._full
+
+    def _count(self, one: Candidate) -> None:
+        name = None if one.lane is None else one.lane.session
+        used = self._used.get(name, Usage())
+        self._used[name] = Usage(used.messages + 1, used.bytes + one.bytes)
+        if (id := _lane_id(one)) is not None:
+            self._ids.add(id)
+
+
+def _joins(one: Candidate) -> bool:
+    """Return whether a message would become an unfinished one of its session or account."""
+    return one.state == State.QUEUED or one.joins
+
+
+def _lane_id(one: Candidate) -> tuple[str, int] | None:
+    lane = one.lane
+    if lane is None or lane.ids is None:
+        return None
+    return lane.session, message_id(one.row, lane.ids)
 
 
 class _Ordering:
@@ -251,7 +332,7 @@ class _Ordering:
         if one.state == State.RELEASED:
             return True
         if one.state == State.RECEIVED:
-            return self._is_first(one)
+            return (one.lane is not None and one.lane.ordered) or self._is_first(one)
         send = one.own or send
         if send is None:
             return False

@@ -8,16 +8,17 @@ Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from edge.config.limits import Limits
-from edge.engine import quota, sessions
+from edge.engine import durable_sessions, events, quota, sessions
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import AWAITS_ANSWER, MessageBytes, Transaction
+from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Event, Hooks
 from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
 from edge.engine.sessions import Session
@@ -29,7 +30,7 @@ from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.outbox import rules
-from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, State
+from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Lane, State
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
 from edge.features.outbox.store.image import OutboxRow as OutboxRow
@@ -120,6 +121,7 @@ class QosRequest(NamedTuple):
         session: the full JID of the session that the request is for.
         namespace: the QoS namespace of the session.
         content: the message; `None` for `DELIVER`.
+        is_repeated: whether the same request was sent before.
     """
 
     request: RequestKind
@@ -130,6 +132,7 @@ class QosRequest(NamedTuple):
     session: str
     namespace: str
     content: MessageBytes | None
+    is_repeated: bool = False
 
 
 class PlainMessage(NamedTuple):
@@ -268,12 +271,13 @@ def send_ready(
             the caller has not finished a change: a session whose support is found runs hooks.
         queried: whether this has just been done.
     """
-    limits = context.limits
-    rows = outbox.find_sendable(tx, account, limits.outbox_window)
+    if not outbox.has_messages(tx, account):
+        return
+    limits, targets = context.limits, find_targets(context, tx, account)
+    rows = _find_sendable(limits, tx, account, targets)
     in_flight = {row.row for row in rows if outbox.is_in_flight(tx, row)}
     if all(row.deferred or row.row in in_flight for row in rows):
         return
-    targets = find_targets(context, tx, account)
     unknown = targets.to_query(rows)
     if unknown and query_caps and not queried:
         for session in unknown:  # known capabilities take effect at once and send messages
@@ -295,13 +299,32 @@ def send_ready(
         discovery.learn(context, tx, to)
 
 
+def _find_sendable(
+    limits: Limits, tx: Transaction, account: str, targets: Targets
+) -> list[OutboxRow]:
+    lanes = targets.lanes
+    if not lanes:
+        return outbox.find_sendable(tx, account, limits.outbox_window)
+    count, full = limits.outbox_window, set[str | None]()
+    for session in lanes.values():
+        window = session.window or limits.outbox_window
+        count += window
+        if len(outbox.find_unfinished(tx, account, session.full)) >= window:
+            full.add(session.full)
+    return outbox.find_sendable(tx, account, count, full)
+
+
 def _plan(
     limits: Limits, rows: Sequence[OutboxRow], targets: Targets, in_flight: Container[int]
 ) -> list[OutboxRow]:
     rows = [row for row in rows if row.row in in_flight or targets.can_plan(row)]
     by_number = {row.row: row for row in rows}
     candidates = [_candidate(row, targets, row.row in in_flight) for row in rows]
-    if len(rows) == 1:  # the usual case
+    if targets.lanes:
+        candidates = [
+            _with_lane(limits, one, row, targets) for one, row in zip(candidates, rows, strict=True)
+        ]
+    elif len(rows) == 1:  # the usual case
         return rows if rules.may_send_alone(candidates[0], targets.send) else []
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // WINDOW_DIVISOR)
     chosen = rules.plan(candidates, targets.send, window)
@@ -310,12 +333,25 @@ def _plan(
 
 def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
     own = None
-    if row.only_session is not None:
+    if row.only_session is not None or row.turn:
         session = targets.target_of(row)
         own = None if session is None else targets.input_for(session)
     return Candidate(
         row.row, row.source, row.qos, row.state, row.bytes, in_flight, row.deferred, own
     )
+
+
+def _with_lane(limits: Limits, one: Candidate, row: OutboxRow, targets: Targets) -> Candidate:
+    session = None if one.in_flight else targets.target_of(row)
+    to = row.session if session is None else session.full
+    found = targets.lanes.get(to or "")
+    if found is None:
+        return one
+    number = found.window or limits.outbox_window
+    window = Usage(number, limits.unacknowledged_bytes // WINDOW_DIVISOR)
+    lane = Lane(found.full, window, found.ids, found.ordered)
+    joins = to != row.session or not row.turn  # it was restored from the dead letters
+    return one._replace(turn=row.turn, lane=lane, joins=joins)
 
 
 def _send(
@@ -334,19 +370,23 @@ def _row_sent(
     attempts, due = row.attempts + 1, None
     if row.due is not None and not row.deferred and not outbox.is_in_flight(tx, row):
         attempts = max(1, row.attempts)  # the gateway was restarted
-    if step.state is not State.PLAIN:
+    if session.resends and step.state is not State.PLAIN:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
-    return row.with_progress(step.state, session.full, row.sends + 1, attempts, False, due)
+    sent = row.with_progress(step.state, session.full, row.sends + 1, attempts, False, due)
+    if not session.has_lane or step.state is State.PLAIN:
+        return sent
+    return sent._replace(turn=outbox.next_turn(tx))
 
 
 def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
     receipt = outbox.mark_sent(tx, row, session.generation)
-    if row.due is None:
+    if row.due is None and row.state == State.PLAIN:
         tx.send(session.generation, _plain_message(context, tx, row), receipt)
     else:
         request = _qos_request(context, tx, row, session)
         tx.send(session.generation, request, AWAITS_ANSWER)
-        tx.wake_at(row.due)
+        if row.due is not None:
+            tx.wake_at(row.due)
 
 
 def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> QosRequest:
@@ -360,6 +400,7 @@ def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Ses
         session.full,
         session.qos or "",
         None if request is RequestKind.DELIVER else outbox.content(tx, row.row),
+        row.sends > 1,
     )
 
 
@@ -570,6 +611,18 @@ def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Ans
     return True
 
 
+def find_by_message_id(tx: Transaction, session: Session, id: int) -> OutboxRow | None:
+    """Return the unfinished message that a session knows by an id of its protocol, if any.
+
+    The id follows from the row's number (`rules.message_id`), so it is known after a restart.
+    """
+    account, ids = session.full.partition("@")[0], session.ids or 0
+    found = outbox.find_unfinished(tx, account, session.full)
+    same = [row for row in found if ids and rules.message_id(row.row, ids) == id]
+    # a message that was restored from the dead letters waits for another with its id
+    return max(same, key=lambda row: outbox.is_in_flight(tx, row), default=None)
+
+
 def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) -> bool:
     """Release a message that a session has received, if the message is its account's only one.
 
@@ -615,8 +668,8 @@ def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
     """Restart the timers of unanswered requests, which are sent again to the resumed session."""
     if not outbox.has_messages(tx, sender.account):
         return
-    for row in outbox.find_sent_to(tx, sender.account, sender.full):
-        if outbox.is_in_flight(tx, row):
+    for row in outbox.find_unfinished(tx, sender.account, sender.full):
+        if row.due is not None and outbox.is_in_flight(tx, row):
             _restart_timer(context, tx, row)
     send_ready(context, tx, sender.account)
 
@@ -627,11 +680,15 @@ def on_session_lost(
     """Make messages available to other sessions, because their session ended without an answer.
 
     The attempt does not count. But if many sessions ended while the same message was the first
-    unanswered one, that message is considered the cause and given up.
+    unanswered one, that message is considered the cause and given up; if the session is durable,
+    its whole state ends, because the device may still know the message.
     """
     most = LOSSES_PER_ATTEMPT * context.limits.retry_attempts
     found = [row for row in (outbox.find(tx, number) for number in rows) if row is not None]
     is_cause = bool(found) and found[0].sends >= most
+    if is_cause and durable_sessions.exists(tx, found[0].session or ""):
+        durable_sessions.end(context, tx, found[0].session or "")
+        is_cause = False
     for row in _reread(tx, found):
         if outbox.is_in_flight(tx, row):
             continue  # sent to another session as a consequence of an earlier row
@@ -670,6 +727,44 @@ def _send_ready_all(context: Context, tx: Transaction, accounts: Iterable[str]) 
         send_ready(context, tx, account)
 
 
+def on_state_end(context: Context, tx: Transaction, full: str) -> None:
+    """Give up messages that a session has received, drop those that only it may receive, and let
+    others have the rest, because its state ends.
+
+    Items of queues return to their queues with the end of the session's subscriptions.
+    """
+    ended = DeliveryFailure(FailureReason.SESSIONS_LOST, "the device's session ended")
+    dropped = 0
+    found = outbox.find_of_session(tx, full.partition("@")[0], full)
+    for row in _reread(tx, [row for row in found if row.queue_item is None]):
+        if row.only_session is not None:
+            outbox.remove(tx, row)
+            dropped += 1
+        elif row.state in BOUND:
+            _apply(context, tx, row, Input.EXPIRED, ended)
+        else:
+            outbox.save(tx, row._replace(turn=0))  # another session may have it
+    log_dropped(tx, full, dropped, "Notifications were dropped because their session ended.")
+    send_ready(context, tx, full.partition("@")[0])
+
+
+def log_dropped(
+    tx: Transaction, source: str, count: int, text: str, tags: Mapping[str, str] | None = None
+) -> None:
+    """Log that notifications of an address were dropped, unless the number is 0."""
+    if count:
+        event = NewEvent(
+            "message",
+            source,
+            name="notifications_dropped",
+            value=float(count),
+            level="Notice",
+            text=text,
+            tags=dict(tags or {}),
+        )
+        events.append(tx, events.SYSTEM, event)
+
+
 # Timers and changes by other processes
 
 
@@ -680,6 +775,9 @@ def on_timer(context: Context, tx: Transaction) -> None:
     )
     touched = []
     for row in _reread(tx, outbox.find_expired(tx, context.limits.outbox_ttl)):
+        if row.state != State.QUEUED and durable_sessions.exists(tx, row.session or ""):
+            outbox.set_since(tx, row)  # until the session or its state ends: it may have the id
+            continue
         _apply(context, tx, row, Input.EXPIRED, expired)
         touched.append(row.recipient)
     _give_up_orphans(context, tx)
@@ -759,6 +857,7 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.on_accepting.append(on_accepting)
     hooks.on_qos_known.append(on_qos_known)
     hooks.on_resumed.append(on_resumed)
+    hooks.on_state_end.append(on_state_end)
     hooks.add(hooks.on_acknowledged, outbox.PLAIN_RECEIPT, on_plain_acknowledged)
     hooks.add(hooks.on_unacknowledged, outbox.QOS_RECEIPT, on_session_lost)
     hooks.add(hooks.on_unacknowledged, outbox.PLAIN_RECEIPT, on_session_lost)

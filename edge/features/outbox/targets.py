@@ -7,7 +7,7 @@ received belongs to that session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine import sessions
@@ -30,6 +30,7 @@ class Targets(NamedTuple):
         accepts_plain: whether sessions without QoS support are sent plain messages.
         send: how messages for no particular session are sent; `None` if no session accepts them.
         unknown: the sessions whose QoS support is unknown.
+        lanes: those with limits of their own, by full address.
     """
 
     bound: Sequence[Session]
@@ -37,6 +38,7 @@ class Targets(NamedTuple):
     accepts_plain: bool
     send: Input | None
     unknown: Sequence[Session]
+    lanes: Mapping[str, Session]
 
     def to_query(self, rows: Iterable[OutboxRow]) -> list[Session]:
         """Return the sessions whose QoS support must be queried before these rows can be sent.
@@ -58,11 +60,11 @@ class Targets(NamedTuple):
     def target_of(self, row: OutboxRow) -> Session | None:
         """Return the session that a message is sent to, or `None` if it has to wait.
 
-        A message that a session received, but must still confirm, goes to that session, and a
-        message for one session to that one. Any other message goes to the session that it was last
+        A message that belongs to a session goes to that session, and a message for one session to
+        that one. Any other message goes to the session that it was last
         sent to, if that session still accepts it, or else to the most available session.
         """
-        if row.state in BOUND:
+        if row.turn or row.state in BOUND:  # `is_bound` is slower
             return _by_jid(self.bound, row.session)
         if row.only_session is not None:
             session = _by_jid(self.bound, row.only_session)
@@ -83,7 +85,7 @@ class Targets(NamedTuple):
 
         It ignores a message that was never sent, if only one session may receive it and cannot now.
         """
-        was_sent = row.deferred or row.state in BOUND
+        was_sent = row.deferred or row.is_bound
         return was_sent or row.only_session is None or self.target_of(row) is not None
 
 
@@ -107,7 +109,9 @@ def _targets(tx: Transaction, account: str, bound: Sequence[Session]) -> Targets
     lacks_qos = any(not session.qos for session in bound)
     accepts_plain = lacks_qos and outbox.is_downgrade_allowed(tx, account)
     unknown = [session for session in bound if session.qos is None]
-    return Targets(bound, eligible, accepts_plain, _send(eligible, accepts_plain), unknown)
+    send = _send(eligible, accepts_plain)
+    lanes = {one.full: one for one in bound if one.has_lane}
+    return Targets(bound, eligible, accepts_plain, send, unknown, lanes)
 
 
 def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:

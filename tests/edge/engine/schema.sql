@@ -6,6 +6,10 @@ CREATE INDEX certificates_by_account ON certificates (account);
 
 CREATE INDEX dead_by_source ON dead (source, id, bytes);
 
+CREATE INDEX durable_sessions_by_account ON durable_sessions (account);
+
+CREATE INDEX durable_sessions_by_expiry ON durable_sessions (expires);
+
 CREATE INDEX event_batches_urgent ON event_batches (lane, urgent, since) WHERE urgent IS NOT NULL;
 
 CREATE INDEX items_by_node ON items (node, id);
@@ -138,6 +142,13 @@ CREATE TABLE "dropped" (
     PRIMARY KEY (epoch, lane, first)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE durable_sessions (
+    full TEXT PRIMARY KEY,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    seconds REAL NOT NULL,
+    expires REAL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE epochs (
     epoch TEXT NOT NULL PRIMARY KEY,
     began INTEGER NOT NULL,
@@ -253,7 +264,7 @@ CREATE TABLE outbox (
     due REAL,
     bytes INTEGER NOT NULL,
     since REAL NOT NULL
-, queue_item INTEGER, only TEXT) STRICT;
+, queue_item INTEGER, only TEXT, turn INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE outbox_bodies (
     id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,

@@ -8,12 +8,14 @@ reason why it needs neither.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 import pytest
 
 from edge.config.limits import Limits
 from edge.engine.quota import FEW_MESSAGES, RESERVED_SHARE
+from edge.engine.sessions import Declaration
 from tests.helpers import pubsub
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.pubsub import create, item, publish, subscribe
@@ -21,7 +23,8 @@ from tests.helpers.shared_subscriptions import join, leave
 from tests.helpers.store import MakeGateway, Reply
 
 OWN: Final = {
-    "sessions_per_account", "sessions_per_address", "unauthenticated_per_address",
+    "sessions_per_account", "sessions_per_address", "durable_sessions_per_account",
+    "durable_session_time", "unauthenticated_per_address",
     "authenticate_failures", "authenticate_again", "authenticate_delay", "authenticate_time",
     "stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements",
     "stanza_attributes", "msgid_bytes", "stanzas_per_second", "stanzas_at_once",
@@ -41,6 +44,7 @@ OWN: Final = {
 """Limits of one account, address, connection, session, node, queue or message."""
 
 FAIR: Final = {
+    "durable_sessions": "durable_sessions_per_account",
     "offline_total_messages": "offline_messages_per_source",
     "offline_total_bytes": "offline_bytes_per_source",
     "held_messages": "held_messages_per_source",
@@ -114,6 +118,27 @@ def fill(attempt: Callable[[str, int], Reply], most: int) -> int:
         taken = next(number for number in range(most) if is_refused(attempt(full, number)))
         counts.append(taken)
     return counts[0]
+
+
+def test_greedy_accounts_leave_durable_sessions_to_a_modest_one(make_gateway: MakeGateway) -> None:
+    limits = Limits(durable_sessions=40, durable_sessions_per_account=16)
+    gateway = make_gateway(limits, accounts_of=NAMES)
+    generations = count(1)
+
+    def bind(bare: str, number: int) -> bool:
+        names = bare.partition("@")[0], bare, f"{bare}/{number}"
+        generation, declared = next(generations), Declaration(durable=60.0)
+        bound = gateway.commit(
+            lambda tx: gateway.lifecycle.bind(tx, generation, *names, declared=declared)
+        )
+        return bound.exceeded is None
+
+    def fill_with_sessions(full: str) -> int:
+        bare = full.partition("/")[0]
+        return next(number for number in count() if not bind(bare, number))
+
+    assert [fill_with_sessions(full) for full in GREEDY] == [16, 16, FEW_MESSAGES]
+    assert fill_with_sessions(PUMP) == FEW_MESSAGES
 
 
 def test_greedy_accounts_leave_nodes_and_subscriptions_to_a_modest_one(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import MessageBytes
 from edge.engine.image import Bodies, Count, Image, Table
-from edge.features.outbox.rules import State
+from edge.features.outbox.rules import BOUND, State
 
 BODY_BYTES: Final = 1024 * 1024
 """Maximum bytes of message bodies in memory."""
@@ -46,6 +46,9 @@ class OutboxRow(NamedTuple):
         since: the service second at which it was added.
         only_session: the only full JID that may receive it, if it is for one session.
         queue_item: the item of a queue that it carries, if any.
+        turn: the number of the stanza that was last sent, if that was to a session which gets
+            messages again in the order in which they were sent, and which may know the message by
+            an id; otherwise 0.
     """
 
     row: int
@@ -64,6 +67,12 @@ class OutboxRow(NamedTuple):
     since: float
     only_session: str | None = None
     queue_item: int | None = None
+    turn: int = 0
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether it belongs to `session`, which has received it or may know it by an id."""
+        return self.state in BOUND or self.turn > 0
 
     @property
     def progress(self) -> tuple[object, ...]:
@@ -179,6 +188,7 @@ class OutboxImage(Image[int, OutboxRow]):
         bytes: the bytes that these messages count towards limits.
         bodies: the bodies of the latest messages.
         last_row: the last number that a row was given.
+        last_turn: the last number that a stanza was given (`OutboxRow.turn`).
         due: the rows with a timer, ordered by its service second.
         since: the rows, ordered by the service second at which they were added.
     """
@@ -192,6 +202,7 @@ class OutboxImage(Image[int, OutboxRow]):
         self.sources: dict[str, Count] = {}
         self.bodies: Bodies[MessageBytes] = Bodies(BODY_BYTES)
         self.last_row = last_row
+        self.last_turn = 0
         self.due = _Timers(self.rows, lambda row: row.due)
         self.since = _Timers(self.rows, lambda row: row.since)
 
@@ -235,6 +246,8 @@ class OutboxImage(Image[int, OutboxRow]):
         number = new.row
         if new.due is not None and new.due != old.due:
             self.due.add(new.due, number)
+        if new.since != old.since:
+            self.since.add(new.since, number)
         if number in self.orphans:
             return
         outbox = self.accounts[new.recipient]

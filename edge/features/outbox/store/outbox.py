@@ -10,7 +10,7 @@ changes the image, and the rows follow in a few batches for each transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 from edge.engine import in_flight, sessions
@@ -58,7 +58,7 @@ class OutgoingMessage(NamedTuple):
 
 _COLUMNS: Final = """
 id, recipient, source, sender, msg_id, qos, state, session, sends, attempts, held, due, bytes,
-since, only, queue_item
+since, only, queue_item, turn
 """
 _LOAD: Final = f"SELECT account, {_COLUMNS} FROM main.outbox ORDER BY id"  # noqa: S608 - of constants
 _LOAD_HELD: Final = """
@@ -68,7 +68,7 @@ WHERE recipient IS NOT NULL GROUP BY recipient, source
 _LAST_ROW: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'"
 _INSERT: Final = f"""
 INSERT INTO main.outbox (account, {_COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - of constants
 _INSERT_BODY: Final = """
 INSERT INTO main.outbox_bodies (id, body, kind, content_type) VALUES (?, ?, ?, ?)
@@ -76,8 +76,9 @@ INSERT INTO main.outbox_bodies (id, body, kind, content_type) VALUES (?, ?, ?, ?
 _BODY: Final = "SELECT body, kind, content_type FROM main.outbox_bodies WHERE id = ?"
 _UPDATE: Final = """
 UPDATE main.outbox
-SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
+SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ?, turn = ? WHERE id = ?
 """
+_SET_SINCE: Final = "UPDATE main.outbox SET since = ? WHERE id = ?"
 _DELETE: Final = "DELETE FROM main.outbox WHERE id = ?"
 _DISOWN: Final = "UPDATE main.outbox SET source = '' WHERE source = ?"
 _ACCOUNTS_WITH_SESSIONS: Final = "SELECT DISTINCT account FROM temp.sessions"
@@ -113,13 +114,16 @@ def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
     return in_flight_to == (generation,) and not _is_revoked(tx, row.recipient)
 
 
-def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
+def find_sendable(
+    tx: Transaction, account: str, count: int, full: Container[str | None] = ()
+) -> list[OutboxRow]:
     """Return the messages of an account among which the planner chooses those to send.
 
     These are all sent messages and, if these are fewer than `count`, the oldest queued message of
     each source. The latter are limited to the oldest `2 * count`, so that at least `count` are from
     sources without a sent message. Queued messages of revoked sources are left out, and so are
-    messages that only an unbound session may receive. For a revoked account, there are none.
+    messages that only an unbound session, or one of `full`, may receive. For a revoked account,
+    there are none.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)
@@ -128,21 +132,29 @@ def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     found = [
         row
         for row in outbox.sent.values()
-        if (row.state not in BOUND or is_session_bound(tx, row)) and _is_reachable(tx, row)
+        if (not (row.turn or row.state in BOUND) or is_session_bound(tx, row))
+        and _is_reachable(tx, row)
     ]
     if len(found) >= count or not outbox.queued:
         return found
-    heads = [_head(tx, image, source, queue) for source, queue in outbox.queued.items()]
+    heads = [_head(tx, image, source, queue, full) for source, queue in outbox.queued.items()]
     first = sorted(head for head in heads if head is not None)[: 2 * count]
     return found + [image.rows[number] for number in first]
 
 
-def _head(tx: Transaction, image: OutboxImage, source: str, queue: Iterable[int]) -> int | None:
+def _head(
+    tx: Transaction,
+    image: OutboxImage,
+    source: str,
+    queue: Iterable[int],
+    full: Container[str | None],
+) -> int | None:
     """Return a source's first message that can be sent; `None` if the source is revoked."""
     if _is_source_revoked(tx, source):
         return None
     for number in queue:
-        if _is_reachable(tx, image.rows[number]):
+        row = image.rows[number]
+        if row.only_session not in full and _is_reachable(tx, row):
             return number
     return None
 
@@ -274,6 +286,12 @@ def save(tx: Transaction, row: OutboxRow) -> None:
         image.change(tx, row.row, row)
 
 
+def set_since(tx: Transaction, row: OutboxRow) -> None:
+    """Let a message expire as if it were added now."""
+    tx.run(_SET_SINCE, (tx.now.service, row.row))
+    save(tx, row._replace(since=tx.now.service))
+
+
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
     """Record that a message's stanza is sent to a session; return the stanza's receipt."""
     receipt = _receipt(row.state, row.row)
@@ -348,11 +366,32 @@ def disown(tx: Transaction, source: str) -> None:
     tx.cache.clear()
 
 
-def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
-    """Return the messages last sent to a session (a full JID) that have a time `due` to repeat."""
+def find_unfinished(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
+    """Return the messages that were sent to a session and are not finished."""
     outbox = _image(tx).accounts.get(account)
     sent = () if outbox is None else tuple(outbox.sent.values())
-    return [row for row in sent if row.session == session and row.due is not None]
+    return [row for row in sent if row.session == session]
+
+
+def find_of_session(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
+    """Return the messages that only a session may receive, or that belong to it."""
+    image = _image(tx)
+    outbox = image.accounts.get(account)
+    if outbox is None:
+        return []
+    queued = (image.rows[number] for queue in outbox.queued.values() for number in queue)
+    return [
+        row
+        for row in (*outbox.sent.values(), *queued)
+        if row.only_session == session or (row.is_bound and row.session == session)
+    ]
+
+
+def next_turn(tx: Transaction) -> int:
+    """Return the number of the next stanza to a session (`OutboxRow.turn`)."""
+    image = _image(tx)
+    image.last_turn += 1
+    return image.last_turn
 
 
 def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
@@ -407,7 +446,9 @@ def _load(tx: Transaction) -> OutboxImage:
         values[_DEFERRED] = bool(values[_DEFERRED])
         if account is None:
             image.orphans.add(number)
-        image.load(number, OutboxRow._make((number, *values)))
+        row = OutboxRow._make((number, *values))
+        image.load(number, row)
+        image.last_turn = max(image.last_turn, row.turn)
     for recipient, source, messages, size in tx.rows(_LOAD_HELD):
         image.count(recipient, source, messages, size)
     tx.cache[_IMAGE] = image
@@ -417,7 +458,7 @@ def _load(tx: Transaction) -> OutboxImage:
 def _write(tx: Transaction, changes: Changes[OutboxRow]) -> None:
     write_rows(tx, _INSERT, [(account, *row) for row, (account, _content) in changes.new])
     write_rows(tx, _INSERT_BODY, [(row.row, *content) for row, (_, content) in changes.new])
-    write_rows(tx, _UPDATE, [(*row.progress, row.row) for row in changes.changed])
+    write_rows(tx, _UPDATE, [(*row.progress, row.turn, row.row) for row in changes.changed])
     write_rows(tx, _DELETE, [(row.row,) for row in changes.removed])
 
 

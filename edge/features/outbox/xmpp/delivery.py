@@ -62,7 +62,7 @@ _CONDITIONS: Final = {clark(STANZA_ERRORS, name): name for name in STANZA_CONDIT
 
 
 def _encode_request(context: Context, request: QosRequest) -> bytes:
-    kind, epoch, row, sender, to, session, namespace, content = request
+    kind, epoch, row, sender, to, session, namespace, content, _is_repeated = request
     before_id, after_id, end = _payload_parts(kind, namespace or QOS)
     msg_id = b"" if kind is RequestKind.ACKNOWLEDGED else f"{epoch}-{row}".encode()
     message = b""

@@ -16,11 +16,10 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from edge.engine import events, sessions
+from edge.engine import sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.encoding import pack
-from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.engine.item_attributes import ItemAttributes, Properties
 from edge.engine.quota import charge
@@ -30,7 +29,6 @@ from edge.features.messages import rules
 from edge.features.messages.rules import Outcome
 from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import service as outbox
-from edge.features.outbox.rules import BOUND
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY
@@ -410,25 +408,20 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
     """Drop the waiting notifications of a subscription that has ended, and log their number.
 
     Notifications in flight are kept until they are acknowledged. If the subscription has the option
-    `presence`, only those at QoS 2 that its session has received but not completed are kept.
+    `presence`, only those are kept that its session has received but not completed, or knows by an
+    id.
     """
     dropped = 0
     for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
         is_sent = outbox.is_in_flight(tx, row) and not subscription.options.presence
-        if row.state not in BOUND and not is_sent:
+        if not (row.is_bound or is_sent):
             outbox.remove(tx, row)
             dropped += 1
-    if dropped:
-        event = NewEvent(
-            "message",
-            subscription.jid,
-            name="notifications_dropped",
-            value=float(dropped),
-            level="Notice",
-            text="Notifications were dropped because their subscription ended.",
-            tags={"subscription": subscription.subid},
-        )
-        events.append(tx, events.SYSTEM, event)
+    text, tags = (
+        "Notifications were dropped because their subscription ended.",
+        {"subscription": subscription.subid},
+    )
+    outbox.log_dropped(tx, subscription.jid, dropped, text, tags)
 
 
 def register(hooks: Hooks) -> None:

@@ -503,6 +503,13 @@ def _end_bound(
             end(context, tx, subscription, reason)
 
 
+def on_state_end(context: Context, tx: Transaction, full: str) -> None:
+    """End the subscriptions of a session whose state ends."""
+    for subscription in subscriptions.of_account(tx, full.partition("@")[0]):
+        if subscription.jid == full:
+            end(context, tx, subscription, SubscriptionEnd.SESSION_ENDED)
+
+
 def on_timer(context: Context, tx: Transaction) -> None:
     """End subscriptions that were bound to a session before a restart of the gateway, and whose JID
     still has no session when `limits.resume_time` has passed."""
@@ -527,4 +534,5 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.on(PUBSUB_AVAILABLE, on_pubsub_available)
     hooks.on(PUBSUB_UNAVAILABLE, on_pubsub_unavailable)
     hooks.on_session_lost.append(on_session_lost)
+    hooks.on_state_end.append(on_state_end)
     hooks.on_timer.append(on_timer)

@@ -190,7 +190,7 @@ def test_session_has_a_sender(gateway: Gateway, trusted: bool | None) -> None:
 def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
     def bind(generation: int, full: str) -> int | None:
         names = "pump1", "pump1@gw.example", full
-        return gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names))
+        return gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names)).replaced
 
     def list_existing() -> list[bool]:
         return [gateway.tx(partial(sessions.sender, generation=g)) is not None for g in (1, 2, 3)]

@@ -17,6 +17,7 @@ from edge.features.outbox.rules import (
     Action,
     Candidate,
     Input,
+    Lane,
     Level,
     State,
 )
@@ -144,8 +145,16 @@ def test_window_limits_sent_messages_but_allows_one() -> None:
     assert plan_rows(waiting, *candidates[1:], window=Usage(8, 250)) == []
 
 
-CANDIDATES = st.lists(
-    st.builds(
+LANES = (
+    Lane("valve@gw.example/one", Usage(3, 60_000), 4, ordered=True),
+    Lane("valve@gw.example/two", Usage(5, 100_000), None, ordered=False),
+)
+
+
+def lists_of_candidates(
+    lane: st.SearchStrategy[Lane | None], turn: st.SearchStrategy[int]
+) -> st.SearchStrategy[list[Candidate]]:
+    one = st.builds(
         Candidate,
         row=st.integers(1, 40),
         source=st.sampled_from("abc"),
@@ -155,10 +164,15 @@ CANDIDATES = st.lists(
         in_flight=st.booleans(),
         deferred=st.booleans(),
         own=st.sampled_from([None, Input.SEND, Input.SEND_PLAIN]),
-    ),
-    max_size=12,
-    unique_by=lambda found: found.row,
-)
+        turn=turn,
+        lane=lane,
+        joins=st.just(False),
+    )
+    return st.lists(one, max_size=12, unique_by=lambda found: found.row)
+
+
+CANDIDATES = lists_of_candidates(st.none(), st.just(0))
+WITH_LANES = lists_of_candidates(st.sampled_from([None, *LANES]), st.integers(0, 9))
 SENDS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
 
 
@@ -196,6 +210,40 @@ def test_received_message_is_released_while_others_are_held(candidates: list[Can
         idle = not found.in_flight and not found.deferred
         if found.state == State.RECEIVED and found.row == first and idle:
             assert found.row in chosen
+
+
+@given(WITH_LANES)
+def test_sessions_with_lanes_have_windows_ids_and_an_order_of_their_own(
+    candidates: list[Candidate],
+) -> None:
+    by_row = {found.row: found for found in candidates}
+    chosen = [by_row[row] for row in rules.plan(candidates, Input.SEND, WINDOW)]
+    for lane, window in ((None, WINDOW), *((lane, lane.window) for lane in LANES)):
+        mine = [one for one in candidates if one.lane == lane]
+        unfinished = [one for one in mine if one.state != State.QUEUED]
+        new = [one for one in chosen if one.lane == lane and one.state == State.QUEUED]
+        used = unfinished + new
+        assert not new or used == new[:1] or len(used) <= window.messages
+        assert not new or used == new[:1] or sum(one.bytes for one in used) <= window.bytes
+        if lane is not None and lane.ids is not None:
+            sent = [one for one in mine if one.in_flight or one in chosen]
+            ids = [rules.message_id(one.row, lane.ids) for one in sent if not one.in_flight]
+            others = {rules.message_id(one.row, lane.ids) for one in sent if one.in_flight}
+            assert len(ids) == len({*ids} - others)
+        if lane is not None and lane.ordered:
+            received = [one for one in mine if one.state in BOUND and not one.in_flight]
+            again = [one for one in chosen if one in received]
+            assert again == sorted(again, key=lambda one: (one.turn, one.row))
+            known = [one for one in mine if one.in_flight or one.state != State.QUEUED]
+            if len({one.row % 4 for one in known}) == len(known):
+                assert {one.row for one in received if not one.deferred} <= {
+                    one.row for one in again
+                }
+
+
+def test_message_id_is_unique_among_neighbours() -> None:
+    ids = [rules.message_id(row, 65_535) for row in (1, 65_534, 65_535, 65_536, 131_069)]
+    assert ids == [2, 65_535, 1, 2, 65_535]
 
 
 def test_diagram_shows_each_transition() -> None:
