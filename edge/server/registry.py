@@ -95,10 +95,6 @@ class Registry(Generic[S]):
             self._outputs.attach(session.generation, session)
         return exceeded
 
-    def mark_ended(self, session: Session[Any]) -> None:
-        """Record that a session has ended; messages still reach it until `remove_session`."""
-        self._admission.remove(session)
-
     def remove_session(self, generation: int) -> None:
         """Remove a session whose row was removed from the store."""
         self._sessions.pop(generation, None)

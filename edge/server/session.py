@@ -16,7 +16,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import source_of
@@ -73,9 +73,6 @@ class SessionConnection(Protocol):
 
 class SessionRegistry(Protocol):
     """The methods of the registry (`registry.Registry`) that a session calls."""
-
-    def mark_ended(self, session: Session[Any]) -> None:
-        """Record that the session has ended."""
 
     def remove_session(self, generation: int) -> None:
         """Remove the session."""
@@ -427,7 +424,7 @@ class Session(ABC, Generic[R]):
             return
         self.ended = True
         self.connection = None
-        self._registry.mark_ended(self)
+        self._context.admission.remove(self)  # messages still reach it until `_remove`
         self._context.unacknowledged_bytes -= self.unacknowledged_bytes
         self.unacknowledged_bytes = 0
         self._teardown = SessionTeardown(

@@ -13,8 +13,7 @@ from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
 from edge.server.xmpp.connection import XmppConnection
-from edge.server.xmpp.resumable import ResumableSessions
-from edge.server.xmpp.session import Streams, XmppSession
+from edge.server.xmpp.session import ResumableSessions, Streams, XmppSession
 from edge.xmpp.envelopes import EnvelopeParser
 
 ALPN: Final = "xmpp-client"

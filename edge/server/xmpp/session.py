@@ -30,6 +30,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from edge.engine import access
 from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import encode
 from edge.engine.outputs import EndReason
@@ -39,7 +40,6 @@ from edge.server.server_context import ServerContext
 from edge.server.session import Session, SessionConnection, SessionRegistry
 from edge.server.write_tracker import STANZA_OVERHEAD, Token, Unstored, is_own
 from edge.server.xmpp.errors import event_name, stanza_error
-from edge.server.xmpp.resumable import ResumableSessions
 from edge.xmpp import PROTOCOL
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.errors import StanzaError, StreamError
@@ -54,6 +54,54 @@ ID_BYTES: Final = 24
 """Random bytes of the id by which a session is resumed: 192 bits cannot be guessed."""
 
 
+ENDED_SESSIONS: Final = 256
+"""Maximum number of ended sessions that are remembered, so that a peer that cannot resume learns
+how many of its stanzas were handled."""
+
+
+class EndedSession(NamedTuple):
+    """The account of an ended session, and the number of stanzas handled from its device."""
+
+    account: str
+    handled: int
+
+
+class ResumableSessions:
+    """The sessions of a listener that can be resumed, by their ids, and what is remembered of those
+    that have ended."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, XmppSession] = {}
+        self._ended: dict[str, EndedSession] = {}
+
+    def add(self, session: XmppSession) -> None:
+        """Make a session resumable by its id."""
+        self._sessions[session.sm_id] = session
+
+    def find(self, sm_id: str) -> XmppSession | None:
+        """Return the session that can be resumed by an id, if any."""
+        return self._sessions.get(sm_id)
+
+    def mark_ended(self, session: XmppSession) -> None:
+        """Record that a session, resumable or not, has ended."""
+        if self._sessions.pop(session.sm_id, None) is not None:
+            self._ended[session.sm_id] = EndedSession(session.account, session.handled)
+            if len(self._ended) > ENDED_SESSIONS:
+                del self._ended[next(iter(self._ended))]
+
+    def update_ended(self, sm_id: str, handled: int) -> None:
+        """Set `h` of an ended session (XEP-0198), if a stanza was handled after its end."""
+        if (ended := self._ended.get(sm_id)) is not None:
+            self._ended[sm_id] = ended._replace(handled=handled)
+
+    def handled_by_ended(self, sm_id: str, account: str) -> int | None:
+        """Return the number of stanzas that an account's ended session had handled, if known."""
+        ended = self._ended.get(sm_id)
+        if ended is None or not access.may_resume(account, ended.account):
+            return None
+        return ended.handled
+
+
 class Streams(NamedTuple):
     """The parts that all streams of a listener share.
 
@@ -64,7 +112,7 @@ class Streams(NamedTuple):
 
     router: Router
     envelopes: EnvelopeParser
-    resumable: ResumableSessions[XmppSession]
+    resumable: ResumableSessions
 
 
 class XmppSession(Session[Stanza]):
