@@ -6,7 +6,8 @@ the XML. A crash loses what is in memory, and a cut link loses what is in transi
 the gateway may come before the commit of what it works on, or after it and before the answers.
 
 Devices keep their resource, or have a new one in each session. Then a session whose link is lost
-stays at the gateway, and receives what is in transit, until the gateway notices the loss.
+stays at the gateway, and receives what is in transit, until the gateway notices the loss. Or their
+msgIds belong to their full address alone, and custody to a state that outlives the session.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, StoredEvent
+from edge.engine.sessions import XMPP, Declaration
 from firmware_sim.device import messages
 from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.outbox import Outbox
@@ -39,6 +41,7 @@ LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")
 REFUSALS: Final = (("wait", "resource-constraint"), ("wait", "unexpected-request"))
 POLICY: Final = SendPolicy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3)
+NUMBERED: Final = Declaration(adopts=False, durable=1_000_000.0)
 LIMITS: Final = Limits(held_messages_per_source=4, released_keys=8, unsealed_events=6)
 HELD_COPIES: Final = "SELECT count(*) FROM custody WHERE released IS NULL AND exclusive = ?"
 
@@ -130,9 +133,10 @@ def meaning(reply: Reply) -> Input:
 class Exchange(RuleBasedStateMachine):
     """Two devices and a gateway."""
 
-    @initialize(changing=st.booleans())
-    def begin(self, changing: bool) -> None:
-        self.changing = changing
+    @initialize(kind=st.sampled_from(["fixed", "changing", "numbered"]))
+    def begin(self, kind: str) -> None:
+        self.changing = kind == "changing"
+        self.declared = NUMBERED if kind == "numbered" else XMPP
         self.sessions = 0
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name)
@@ -182,7 +186,7 @@ class Exchange(RuleBasedStateMachine):
         if self.changing:
             self.sessions += 1
             device.full = f"{device.address}/{self.sessions}"
-        self.gateway.bind(device.full)
+        self.gateway.bind(device.full, self.declared)
         device.window.resume()
         self.work(name)
 
