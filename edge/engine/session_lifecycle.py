@@ -26,17 +26,15 @@ UNKNOWN_REASON: Final = "unknown"
 
 
 class Bound(NamedTuple):
-    """The outcome of `SessionLifecycle.bind`.
+    """A session that was bound by `SessionLifecycle.bind`.
 
     Attributes:
         replaced: the generation of the session that was replaced, if any.
         is_resumed: whether there is a state of earlier sessions of the full address.
-        exceeded: the limit because of which the session was not bound, if any.
     """
 
     replaced: int | None
     is_resumed: bool = False
-    exceeded: ExceededLimit | None = None
 
 
 class SessionLifecycle:
@@ -62,17 +60,18 @@ class SessionLifecycle:
         full: str,
         grant: int | None = None,
         declared: Declaration = XMPP,
-    ) -> Bound:
+    ) -> Bound | ExceededLimit:
         """Bind a session, and end the session that it replaces, if any.
 
         `grant` is the account's login grant (`accounts.login_grant`), if the account is the
-        gateway's own. Nothing changes if a limit of durable sessions is exceeded.
+        gateway's own. If a limit of durable sessions would be exceeded, nothing changes, and the
+        limit is returned.
         """
         durable, context = declared.durable, self._context
         if durable is not None:
             exceeded = durable_sessions.exceeded_limit(context, tx, account, full)
             if exceeded is not None:
-                return Bound(None, exceeded=exceeded)
+                return exceeded
         replaced = sessions.find_generation(tx, full)
         if replaced is not None:
             rows = self._end(tx, replaced, "replaced")

@@ -16,6 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.outputs import EndReason
 from edge.engine.quota import ExceededLimit
 from edge.engine.session_lifecycle import Bound
+from edge.engine.sessions import XMPP, Declaration
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount
@@ -39,7 +40,7 @@ because too many have failed."""
 
 _TOO_MANY: Final = "too many failed logins"
 
-BindRefusal: TypeAlias = EndReason | StoreError
+BindRefusal: TypeAlias = EndReason | ExceededLimit | StoreError
 """Why a session could not be bound: its account was revoked, or the store failed."""
 
 
@@ -256,21 +257,21 @@ class Login:
         self,
         session: Session[Any],
         connection: SessionConnection,
-        done: Callable[[BindRefusal | None], None],
+        done: Callable[[Bound | BindRefusal], None],
+        declared: Declaration = XMPP,
     ) -> None:
-        """Bind an admitted session in the store, and call `done` with what prevents it, if
-        anything does; not if the session or the connection has ended meanwhile."""
+        """Bind an admitted session, with its declaration, in the store. Call `done` with the
+        outcome, unless the session or the connection has ended meanwhile."""
         context, account = self._context, session.account
 
-        def unit(tx: Transaction) -> Bound | EndReason:
+        def unit(tx: Transaction) -> Bound | EndReason | ExceededLimit:
             if self._grant is None or accounts.login_grant(tx, account) != self._grant:
                 return EndReason.REVOKED
-            return context.lifecycle.bind(
-                tx, session.generation, account, session.bare, session.full, self._grant
-            )
+            names = account, session.bare, session.full
+            return context.lifecycle.bind(tx, session.generation, *names, self._grant, declared)
 
-        def answer(outcome: Bound | EndReason | StoreError) -> None:
-            if isinstance(outcome, EndReason | StoreError):
+        def answer(outcome: Bound | BindRefusal) -> None:
+            if not isinstance(outcome, Bound):
                 session.finish()
                 done(outcome)
                 return
@@ -281,7 +282,7 @@ class Login:
                 if session.ended_by is not None:
                     connection.end(session.ended_by)
                 return
-            done(None)
+            done(outcome)
 
         context.store.submit(unit, answer)
 

@@ -26,7 +26,7 @@ from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork, new_context
 from edge.engine.service_time import Now
-from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.session_lifecycle import Bound, SessionLifecycle
 from edge.engine.sessions import XMPP, Declaration, guarded
 from edge.features.accounts.store import accounts
 from edge.features.messages.service import StoredMessage
@@ -307,7 +307,7 @@ class Gateway:
         bound = self.commit(
             lambda tx: self.lifecycle.bind(tx, generation, *names, declared=declared)
         )
-        assert bound.exceeded is None, bound
+        assert isinstance(bound, Bound), bound
         self.is_resumed = bound.is_resumed
         self._bound[full] = generation
         return generation

@@ -23,6 +23,7 @@ from edge.engine.database import MessageBytes, SentMessage, Transaction
 from edge.engine.encoding import encode
 from edge.engine.hooks import Context
 from edge.engine.outputs import EndReason
+from edge.engine.session_lifecycle import Bound
 from edge.errors import StoreError
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
@@ -118,9 +119,9 @@ class ToyConnection(Connection[str, ToySession]):
         else:
             login.bind(session, self, partial(self._start_session, session))
 
-    def _start_session(self, session: ToySession, refusal: BindRefusal | None) -> None:
-        if refusal is not None:
-            self._refuse(str(refusal))
+    def _start_session(self, session: ToySession, outcome: Bound | BindRefusal) -> None:
+        if not isinstance(outcome, Bound):
+            self._refuse(str(outcome))
             return
         self._bind(session)
         self.send(f"{session.full}\n".encode())

@@ -15,6 +15,8 @@ from edge import jid
 from edge.credentials import Credentials
 from edge.engine import access
 from edge.engine.outputs import EndReason
+from edge.engine.quota import ExceededLimit
+from edge.engine.session_lifecycle import Bound
 from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry
@@ -244,20 +246,15 @@ class XmppConnection(Connection[Input, XmppSession]):
             context, self._streams, registry, generation, account, full, self._source
         )
         if (exceeded := login.admit(registry, session)) is not None:
-            text = f"the limit {exceeded.name} = {exceeded.value} is reached"
-            error = StanzaError("resource-constraint", text)
-            self._continue_with(negotiation.bind_refused(error))
+            self._continue_with(negotiation.bind_refused(_bind_error(exceeded)))
             return
         enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
 
-        def done(refusal: BindRefusal | None) -> None:
-            if refusal is None:
+        def done(outcome: Bound | BindRefusal) -> None:
+            if isinstance(outcome, Bound):
                 self._start_session(session, negotiation.bound(session.full, enabled))
-            elif isinstance(refusal, EndReason):
-                error = StanzaError("not-allowed", "the account was revoked during the login")
-                self._continue_with(negotiation.bind_refused(error))
             else:
-                self._continue_with(negotiation.bind_refused(stanza_error(refusal)))
+                self._continue_with(negotiation.bind_refused(_bind_error(outcome)))
 
         login.bind(session, self, done)
 
@@ -305,6 +302,15 @@ class XmppConnection(Connection[Input, XmppSession]):
         """Free the parser, and remove the connection."""
         self._parser.close()
         super().connection_lost(error)
+
+
+def _bind_error(refusal: BindRefusal) -> StanzaError:
+    if isinstance(refusal, ExceededLimit):
+        text = f"the limit {refusal.name} = {refusal.value} is reached"
+        return StanzaError("resource-constraint", text)
+    if isinstance(refusal, EndReason):
+        return StanzaError("not-allowed", "the account was revoked during the login")
+    return stanza_error(refusal)
 
 
 def _is_own_address(session: XmppSession, address: str) -> bool:

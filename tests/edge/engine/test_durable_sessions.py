@@ -13,6 +13,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.engine import durable_sessions
 from edge.engine.database import Transaction
+from edge.engine.quota import ExceededLimit
 from edge.engine.session_lifecycle import Bound
 from edge.engine.sessions import Declaration
 from edge.features.accounts.store import accounts
@@ -162,17 +163,17 @@ def test_number_of_sessions_is_limited(recorder: Recorder) -> None:
     for resource in ("mqtt", "two"):
         recorder.bind(KEPT, f"pump1@gw.example/{resource}")
 
-    def bind(account: str, declared: Declaration, tx: Transaction) -> Bound:
+    def bind(account: str, declared: Declaration, tx: Transaction) -> Bound | ExceededLimit:
         full = f"{account}@gw.example/more"
         names = account, full.partition("/")[0], full
         return gateway.lifecycle.bind(tx, 99, *names, declared=declared)
 
     bound = gateway.commit(partial(bind, "pump1", UNKEPT))
-    assert bound.exceeded == ("durable_sessions_per_account", 2)
+    assert bound == ("durable_sessions_per_account", 2)
     assert not gateway.count("SELECT count(*) FROM temp.sessions WHERE generation = 99")
     assert [event.name for event in gateway.events(name="durable_sessions_per_account")]
-    assert gateway.commit(partial(bind, "pump1", Declaration())).exceeded is None
+    assert isinstance(gateway.commit(partial(bind, "pump1", Declaration())), Bound)
     recorder.bind(KEPT, "valve1@gw.example/one")
     bound = gateway.commit(partial(bind, "valve1", KEPT))
-    assert bound.exceeded == ("durable_sessions", 3)
+    assert bound == ("durable_sessions", 3)
     assert recorder.bind(KEPT) is True  # a session that is there is not another one

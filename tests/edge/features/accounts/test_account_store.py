@@ -12,6 +12,7 @@ from edge.credentials import Credentials
 from edge.engine import sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
+from edge.engine.session_lifecycle import Bound
 from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import Account
 from edge.features.presence.store import roster
@@ -190,7 +191,9 @@ def test_session_has_a_sender(gateway: Gateway, trusted: bool | None) -> None:
 def test_new_session_replaces_the_old_one(gateway: Gateway) -> None:
     def bind(generation: int, full: str) -> int | None:
         names = "pump1", "pump1@gw.example", full
-        return gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names)).replaced
+        bound = gateway.tx(lambda tx: gateway.lifecycle.bind(tx, generation, *names))
+        assert isinstance(bound, Bound)
+        return bound.replaced
 
     def list_existing() -> list[bool]:
         return [gateway.tx(partial(sessions.sender, generation=g)) is not None for g in (1, 2, 3)]
