@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 from edge.engine.database import Receipt, Transaction
 from edge.engine.image import Changes, Image, Table, write_rows
 
-_LOAD: Final = "SELECT kind, id, generation FROM temp.under_way"
-_INSERT: Final = "INSERT INTO temp.under_way (kind, id, generation) VALUES (?, ?, ?)"
-_DELETE: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ? AND generation = ?"
+_LOAD: Final = "SELECT kind, id, generation FROM temp.in_flight"
+_INSERT: Final = "INSERT INTO temp.in_flight (kind, id, generation) VALUES (?, ?, ?)"
+_DELETE: Final = "DELETE FROM temp.in_flight WHERE kind = ? AND id = ? AND generation = ?"
 
 _IMAGE: Final = "in flight"
 

@@ -64,13 +64,13 @@ CREATE TEMPORARY TABLE sessions (
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
-CREATE TEMPORARY TABLE under_way (
+CREATE TEMPORARY TABLE in_flight (
     kind TEXT NOT NULL,
     id INTEGER NOT NULL, -- of a row whose message was sent to the session
     generation INTEGER NOT NULL,
     PRIMARY KEY (generation, kind, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX temp.under_way_by_row ON under_way (kind, id);
+CREATE INDEX temp.in_flight_by_row ON in_flight (kind, id);
 CREATE TEMPORARY TABLE folded (
     kind TEXT NOT NULL, -- of the event
     name TEXT NOT NULL,

@@ -167,7 +167,7 @@ def test_sql_is_in_the_engine_and_in_stores() -> None:
 
 ENGINE_TABLES = {
     *("event_batches", "lanes", "lane_counters", "meta", "refusals", "sqlite_sequence", "wear"),
-    *("durable_sessions", "folded", "fullness", "sessions", "under_way"),
+    *("durable_sessions", "folded", "fullness", "in_flight", "sessions"),
     "accounts",  # whether a session's account is provisioned and trusted
 }
 """The tables that the engine's statements may name; all others belong to features."""

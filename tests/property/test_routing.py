@@ -185,7 +185,7 @@ class Messages(RuleBasedStateMachine):
             "SELECT count(*) FROM temp.sessions WHERE bare = ? AND accepts",
             VALVE_BARE,
         )
-        in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way")
+        in_flight = self.gateway.count("SELECT count(*) FROM temp.in_flight")
         assert not (count and available) or in_flight
 
 

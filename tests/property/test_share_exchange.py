@@ -213,7 +213,7 @@ class Shares(RuleBasedStateMachine):
         lost = sum(round(event.value or 0) for event in ends)
         dead_letters = self.gateway.count("SELECT count(*) FROM dead")
         kept = {item for item, _state in item_states(self.gateway)}
-        in_flight = self.gateway.count("SELECT count(*) FROM temp.under_way WHERE kind = 'share'")
+        in_flight = self.gateway.count("SELECT count(*) FROM temp.in_flight WHERE kind = 'share'")
         known = kept | set(self.received)
         assert len(self.published) <= len(known) + lost + dead_letters + in_flight + self.crashed()
 

@@ -529,7 +529,7 @@ class TwoHops(RuleBasedStateMachine):
                 break
             self.wait(45.0)
         assert not left
-        assert self.gateway.count("SELECT count(*) FROM temp.under_way") == 0
+        assert self.gateway.count("SELECT count(*) FROM temp.in_flight") == 0
         assert self.gateway.tx(lambda tx: outbox.usage(tx, "valve", "")[1].total) == Usage()
         self.no_accepted_message_is_lost()
         assert not any(sender.refused for sender in self.senders.values())

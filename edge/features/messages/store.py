@@ -1,7 +1,7 @@
 """The table `offline`: plain messages stored for accounts without an available session (XEP-0160).
 
 A row stays until the recipient has acknowledged its stanza. From sending to acknowledgement, it
-also has a row in the temporary table `under_way`.
+also has a row in the temporary table `in_flight`.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ _OF_ALL: Final = "SELECT messages, bytes FROM main.offline_total"
 _ANY: Final = """
 SELECT 1 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
 WHERE a.name = ? AND NOT EXISTS (
-    SELECT 1 FROM temp.under_way AS u WHERE u.kind = 'offline_session' AND u.id = o.id
+    SELECT 1 FROM temp.in_flight AS u WHERE u.kind = 'offline_session' AND u.id = o.id
 ) LIMIT 1
 """
 _ANY_WAITING: Final = """
 SELECT 1 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
 WHERE a.name = ? AND NOT EXISTS (
-    SELECT 1 FROM temp.under_way AS u
+    SELECT 1 FROM temp.in_flight AS u
     WHERE u.kind IN ('offline', 'offline_session') AND u.id = o.id
 ) LIMIT 1
 """
@@ -79,14 +79,14 @@ _WAITING: Final = """
 SELECT o.id, o.sender, o.received, o.stanza, o.kind, o.content_type
 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
 WHERE a.name = ? AND NOT EXISTS (
-    SELECT 1 FROM temp.under_way AS u
+    SELECT 1 FROM temp.in_flight AS u
     WHERE u.kind IN ('offline', 'offline_session') AND u.id = o.id
 ) ORDER BY o.id LIMIT ?
 """
 _SENT: Final = """
 SELECT count(*), coalesce(sum(o.bytes), 0), count(*) FILTER (WHERE o.source = ?3),
     coalesce(sum(o.bytes) FILTER (WHERE o.source = ?3), 0)
-FROM temp.under_way AS u CROSS JOIN main.offline AS o ON o.id = u.id
+FROM temp.in_flight AS u CROSS JOIN main.offline AS o ON o.id = u.id
 WHERE u.generation = ?1 AND u.kind = ?2
 """
 _REMOVE: Final = """
@@ -96,7 +96,7 @@ WHERE id = ? AND account = (SELECT id FROM main.accounts WHERE name = ?)
 _OWN: Final = """
 SELECT o.id, o.sender, o.received, o.stanza, o.kind, o.content_type
 FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
-    LEFT JOIN temp.under_way AS u
+    LEFT JOIN temp.in_flight AS u
         ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
 WHERE a.name = ? AND o.source = ? AND u.id IS NULL ORDER BY o.id LIMIT ?
 """
@@ -111,7 +111,7 @@ _UP_TO: Final = """
 SELECT id FROM main.offline
 WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND id <= ?
     AND id NOT IN (
-        SELECT id FROM temp.under_way WHERE kind IN ('offline', 'offline_session')
+        SELECT id FROM temp.in_flight WHERE kind IN ('offline', 'offline_session')
     )
 ORDER BY id
 """
@@ -119,13 +119,13 @@ _MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offli
 _AGE: Final = "UPDATE main.offline SET since = since - ? WHERE since <= ?"
 _EXPIRED: Final = """
 DELETE FROM main.offline WHERE id IN (
-    SELECT o.id FROM main.offline AS o LEFT JOIN temp.under_way AS u
+    SELECT o.id FROM main.offline AS o LEFT JOIN temp.in_flight AS u
         ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
     WHERE o.since <= ? AND u.id IS NULL ORDER BY o.since LIMIT ?
 ) RETURNING sender, (SELECT name FROM main.accounts WHERE id = account)
 """
 _FIRST: Final = """
-SELECT o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
+SELECT o.since FROM main.offline AS o LEFT JOIN temp.in_flight AS u
     ON u.kind IN ('offline', 'offline_session') AND u.id = o.id
 WHERE u.id IS NULL ORDER BY o.since LIMIT 1
 """

@@ -151,9 +151,9 @@ async def test_an_endless_reader_cannot_make_the_wal_exceed_the_database_limit(
                 await store.run(remove("k"))
             assert await store.run(lambda tx: meta.read_text(tx, meta.EPOCH))
             await store.run(
-                lambda tx: tx.run("INSERT INTO temp.directed VALUES (1, 'a@gw.example')")
+                lambda tx: tx.run("INSERT INTO temp.in_flight VALUES ('offline', 1, 1)")
             )
-            assert await store.run(lambda tx: tx.row("SELECT count(*) FROM directed")) == (1,)
+            assert await store.run(lambda tx: tx.row("SELECT count(*) FROM in_flight")) == (1,)
             assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
             assert bytes_on_disk(path) == before
         await store.run(write("k"))

@@ -49,14 +49,14 @@ SELECT n.id, n.stanza, n.kind FROM main.notifications AS n JOIN main.accounts AS
     ON a.id = n.account
 WHERE a.name = ? AND n.jid = ?
     AND NOT EXISTS (
-        SELECT 1 FROM temp.under_way AS u WHERE u.kind = 'notification' AND u.id = n.id
+        SELECT 1 FROM temp.in_flight AS u WHERE u.kind = 'notification' AND u.id = n.id
     )
 ORDER BY n.id
 """
 _SESSIONS: Final = """
 SELECT DISTINCT s.generation FROM main.notifications AS n JOIN temp.sessions AS s ON s.full = n.jid
 WHERE NOT EXISTS (
-    SELECT 1 FROM temp.under_way AS u WHERE u.kind = 'notification' AND u.id = n.id
+    SELECT 1 FROM temp.in_flight AS u WHERE u.kind = 'notification' AND u.id = n.id
 )
 """
 _REMOVE: Final = "DELETE FROM main.notifications WHERE id = ?"

@@ -100,9 +100,9 @@ WHERE EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = q.id AND i.sta
 _COUNT_SENT: Final = """
 UPDATE temp.queue_members AS m
 SET in_flight = n.sent, free = n.sent < capacity, bytes = 0, mine = (
-    SELECT count(*) FROM temp.under_way AS u WHERE u.generation = m.generation AND kind = 'share'
+    SELECT count(*) FROM temp.in_flight AS u WHERE u.generation = m.generation AND kind = 'share'
 ) FROM (
-    SELECT count(*) AS sent FROM temp.queue_members AS o CROSS JOIN temp.under_way AS u
+    SELECT count(*) AS sent FROM temp.queue_members AS o CROSS JOIN temp.in_flight AS u
         ON u.generation = o.generation
     WHERE o.subscription = ?1 AND u.kind = 'share'
 ) AS n

@@ -89,7 +89,7 @@ def test_assured_message_takes_two_steps(gateway: Gateway, namespace: str) -> No
     gateway.send(VALVE, empty_result(release))
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
-    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    assert gateway.count("SELECT count(*) FROM temp.in_flight") == 0
     assert gateway.sends(PUMP) == [], "answers are not relayed to the sender"
 
 

@@ -44,7 +44,7 @@ def test_next_page_comes_when_the_previous_is_acknowledged(gateway: Gateway) -> 
     gateway.send(PANEL, "<presence/>")
     pages = [take_senders(gateway) for _ in range(4)]
     assert pages == [list(PUMPS[:3]), list(PUMPS[3:6]), list(PUMPS[6:]), []]
-    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    assert gateway.count("SELECT count(*) FROM temp.in_flight") == 0
 
 
 def test_single_page_needs_no_acknowledgement(gateway: Gateway) -> None:
@@ -110,6 +110,6 @@ def test_pages_of_an_ended_session_are_dropped(gateway: Gateway) -> None:
     gateway.send(PANEL, "<presence/>")
     gateway.sent.clear()
     gateway.end(PANEL)
-    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    assert gateway.count("SELECT count(*) FROM temp.in_flight") == 0
     types = [read_element(send.stanza).get("type") for send in gateway.sent]
     assert types == ["unavailable"] * len(PUMPS)

@@ -49,7 +49,7 @@ from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 OTHER: Final = f"valve@{DOMAIN}/spare"
 SENT_TO: Final = """
-SELECT s.full FROM temp.under_way AS u JOIN temp.sessions AS s USING (generation)
+SELECT s.full FROM temp.in_flight AS u JOIN temp.sessions AS s USING (generation)
 WHERE u.kind = 'share'
 """
 TIMES: Final = clark(REDELIVERED, "redelivered")
