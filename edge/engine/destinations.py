@@ -16,7 +16,6 @@ from edge.errors import ServiceError
 from edge.jid import AddressError, AddressReason, Jid
 
 _GATEWAY: Final = AddressKind.GATEWAY
-_NO_READER: Final = Contents([], "this address does not take messages of this content type")
 
 
 class NoDestination:
@@ -40,6 +39,10 @@ class NoDestination:
     ) -> ExceededLimit | None:
         """Return `None`: no limit can be exceeded, because no message is held."""
         return None
+
+    def read(self, _context: Context, _message: Message) -> Contents:
+        """Return nothing: `acceptance` refuses every message."""
+        return Contents([])
 
     def check(
         self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
@@ -81,12 +84,11 @@ def read(
     context: Context, destination: Destination, message: Message, parsed: Any = None
 ) -> Contents:
     """Read a message for a destination; `parsed` is its body as its protocol has parsed it, if it
-    has.
-
-    A message whose content type has no reader for this kind of destination is unreadable.
-    """
-    reader = context.hooks.readers.get((message.content_type, destination.kind))
-    return _NO_READER if reader is None else reader(context, message, parsed)
+    has."""
+    reader = context.hooks.readers.get((message.attributes.content_type, destination.kind))
+    if reader is None:
+        return destination.read(context, message)
+    return reader(context, message, parsed)
 
 
 UNTRUSTED: Final = "untrusted"

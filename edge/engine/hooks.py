@@ -170,7 +170,8 @@ class Message(NamedTuple):
     Attributes:
         size: the bytes that it counts towards limits.
         since: the service second at which it came into custody, or `None`.
-        content_type: the media type of the body; "" is an XML element.
+        attributes: what else its sender says of it, if it is published; among this, the content
+            type of the body.
     """
 
     sender: Sender
@@ -180,12 +181,12 @@ class Message(NamedTuple):
     qos: int
     msg_id: str | None = None
     since: float | None = None
-    content_type: str = ""
+    attributes: ItemAttributes = NO_ATTRIBUTES
 
     @property
     def content(self) -> MessageBytes:
         """The message as rows store it."""
-        return MessageBytes(self.body, "", self.content_type)
+        return MessageBytes(self.body, "", self.attributes.content_type)
 
 
 class Acceptance(NamedTuple):
@@ -200,10 +201,7 @@ NOT_ALLOWED = Acceptance(allowed=False)
 
 
 class Destination(Protocol):
-    """Receives the messages to one kind of address, at any level of quality of service.
-
-    A protocol's reader (`Hooks.readers`) reads the contents of the messages.
-    """
+    """Receives the messages to one kind of address, at any level of quality of service."""
 
     @property
     def kind(self) -> AddressKind:
@@ -220,6 +218,9 @@ class Destination(Protocol):
 
         When a message to an account is stored in custody, this room is reserved in its outbox.
         """
+
+    def read(self, context: Context, message: Message) -> Contents:
+        """Read the contents of a message that no protocol's reader reads (`Hooks.readers`)."""
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -287,7 +288,8 @@ class Hooks(Registry):
     destinations: dict[AddressKind, Destination] = field(default_factory=dict)
     """Destinations of messages, by the kind of their address."""
     readers: dict[tuple[str, AddressKind], Reader] = field(default_factory=dict)
-    """Readers of messages, by content type and kind of address."""
+    """Protocols' readers of messages, by content type and kind of address. Messages of other
+    content types are read by their destinations."""
     operator_messages: dict[str, Callable[[bytes, str, str], Any]] = field(default_factory=dict)
     """Readers of the operator's messages, by the protocol that they are written in: from the bytes,
     the sender's address and the recipient's to a message to an account. They raise

@@ -46,6 +46,8 @@ class ItemAttributes(NamedTuple):
 
 NO_ATTRIBUTES: Final = ItemAttributes()
 
+_Rest: TypeAlias = tuple[int, bool | None, float | None, Properties]
+
 
 def charge(
     overhead: int, item_id: str, publisher: str, payload: bytes, attributes: ItemAttributes
@@ -62,6 +64,20 @@ def find_fault(attributes: ItemAttributes) -> str:
     if attributes.size > MAX_BYTES:
         return f"the content type and the properties of an item have at most {MAX_BYTES} bytes"
     return ""
+
+
+def pack_message(attributes: ItemAttributes) -> bytes | None:
+    """Encode the attributes of a message beside its content type for a column, which is NULL if
+    they are the defaults."""
+    rest = attributes[1:]
+    return None if rest == NO_ATTRIBUTES[1:] else msgspec.msgpack.encode(rest)
+
+
+def unpack_message(content_type: str, column: bytes | None) -> ItemAttributes:
+    """Decode the attributes of a message from the columns of its content type and the others."""
+    if column is None:
+        return ItemAttributes(content_type) if content_type else NO_ATTRIBUTES
+    return ItemAttributes(content_type, *msgspec.msgpack.decode(column, type=_Rest))
 
 
 def pack(properties: Properties) -> bytes:

@@ -22,6 +22,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import ALLOWED, Context, Destination, Hooks, Message
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
@@ -48,7 +49,7 @@ class CustodyRequest(NamedTuple):
 
     `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
     empty in an `acknowledged`. `parsed` is the body as its protocol has parsed it, if it has.
-    `content_type` is the media type of the body; "" is an XML element.
+    `attributes` are what else the sender says of it.
     """
 
     body: bytes
@@ -58,7 +59,7 @@ class CustodyRequest(NamedTuple):
     msg_id: str = ""
     digest: bytes = b""
     parsed: Any = None
-    content_type: str = ""
+    attributes: ItemAttributes = NO_ATTRIBUTES
 
 
 def request(
@@ -67,7 +68,7 @@ def request(
     parsed: Any = None,
     msg_id: str = "",
     offered: bytes = b"",
-    content_type: str = "",
+    attributes: ItemAttributes = NO_ATTRIBUTES,
 ) -> CustodyRequest:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
@@ -79,8 +80,8 @@ def request(
     """
     destination, address = target
     digest = sha256(offered or body).digest() if msg_id else b""
-    size = quota.charge(msg_id, body)
-    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed, content_type)
+    size = store.message_size(msg_id, body, attributes)
+    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed, attributes)
 
 
 def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
@@ -92,7 +93,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
     """
     if not sender.adopts:
         request = _of_session_alone(sender, request)
-    body, size, destination, to, msg_id, digest, parsed, content_type = request
+    body, size, destination, to, msg_id, digest, parsed, attributes = request
     held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
     if held is None and others:
         repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
@@ -101,7 +102,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
     if held is None:
         acceptance = destination.acceptance(context, tx, sender, to)
         if acceptance.allowed and acceptance.error is None:
-            message = Message(sender, to, body, size, 2, msg_id)
+            message = Message(sender, to, body, size, 2, msg_id, None, attributes)
             plan = _plan(context, tx, destination, message)
     situation = rules.offer(
         held=None if held is None else held.digest,
@@ -117,7 +118,7 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
             _drop(context, tx, store.get(tx, row), "evicted", reason)
         store.hold(
             tx, sender.bare, sender.full, msg_id, to.full, body, digest,
-            to.local or None, parsed, sender.generation, content_type,
+            to.local or None, parsed, sender.generation, attributes,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
         message_counts.count(tx, 2, message_counts.ACCEPTED)
@@ -154,7 +155,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     if not trusted:
         error = CustodyError(Reason.NOT_ALLOWED)
     body, parsed = store.read_body(tx, held)
-    message = Message(sender, to, body, held.size, 2, msg_id, held.since, held.content_type)
+    message = Message(sender, to, body, held.size, 2, msg_id, held.since, held.attributes)
     contents = destinations.read(context, destination, message, parsed)
     over = None if error else destination.check(context, tx, message, contents)
     if isinstance(over, ServiceError):
@@ -189,7 +190,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
         ServiceError: the destination refuses the message, for a reason of its own.
     """
     body, size, destination, to, *_ = request
-    message = Message(sender, to, body, size, 1, content_type=request.content_type)
+    message = Message(sender, to, body, size, 1, attributes=request.attributes)
     contents = destinations.read(context, destination, message, request.parsed)
     over: ExceededLimit | None = None
     allowed, error = destination.acceptance(context, tx, sender, to)
@@ -231,7 +232,8 @@ def expire(context: Context, tx: Transaction) -> None:
 
 def _of_session_alone(sender: Sender, request: CustodyRequest) -> CustodyRequest:
     msg_id = store.own_msg_id(sender.full, request.msg_id)
-    return request._replace(msg_id=msg_id, size=quota.charge(msg_id, request.body))
+    size = store.message_size(msg_id, request.body, request.attributes)
+    return request._replace(msg_id=msg_id, size=size)
 
 
 def on_state_end(context: Context, tx: Transaction, full: str) -> None:

@@ -22,9 +22,10 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import sessions
+from edge.engine import item_attributes, sessions
 from edge.engine.database import MessageBytes, Transaction
 from edge.engine.image import Bodies, Changes, Image, Table, write_rows
+from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import EvictionCandidate, Usage, charge
 from edge.features.outbox import service as outbox
 
@@ -49,15 +50,16 @@ PARSED_BYTES: Final = 8
 
 _LOAD: Final = """
 SELECT id, source, sender, msg_id, destination, digest, since, bytes, recipient, content_type,
-    exclusive, released
+    attributes, exclusive, released
 FROM main.custody ORDER BY released, id -- held messages first
 """
 _LAST: Final = "SELECT coalesce(max(id), 0), coalesce(max(released), 0) FROM main.custody"
 _BODY: Final = "SELECT body FROM main.custody WHERE id = ?"
 _INSERT: Final = """
 INSERT INTO main.custody (
-    id, source, sender, msg_id, destination, digest, since, bytes, recipient, content_type, body
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    id, source, sender, msg_id, destination, digest, since, bytes, recipient, content_type,
+    attributes, body
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _RELEASE: Final = """
 UPDATE main.custody
@@ -107,14 +109,14 @@ class HeldMessage:
         since: when it was taken into custody, in service seconds.
         size: the bytes that it counts towards limits.
         recipient: the name of the account in whose outbox room is reserved for it, if any.
-        content_type: the media type of the body; "" is an XML element.
+        attributes: what else its sender said of it.
         exclusive: whether only the session that sent it may release it, because another session of
             the account has used the same msgId.
     """
 
     __slots__ = (
-        "content_type", "destination", "digest", "exclusive", "msg_id", "recipient", "row",
-        "sender", "since", "size", "source",
+        "attributes", "destination", "digest", "exclusive", "msg_id", "recipient", "row", "sender",
+        "since", "size", "source",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +130,7 @@ class HeldMessage:
         since: float,
         size: int,
         recipient: str | None,
-        content_type: str = "",
+        attributes: ItemAttributes = NO_ATTRIBUTES,
         exclusive: bool = False,
     ) -> None:
         self.row = row
@@ -140,14 +142,14 @@ class HeldMessage:
         self.since = since
         self.size = size
         self.recipient = recipient
-        self.content_type = content_type
+        self.attributes = attributes
         self.exclusive = exclusive
 
     def with_owner(self, sender: str, *, exclusive: bool) -> HeldMessage:
         """Return the message with these values of `sender` and `exclusive`."""
         return HeldMessage(
             self.row, self.source, sender, self.msg_id, self.destination, self.digest, self.since,
-            self.size, self.recipient, self.content_type, exclusive,
+            self.size, self.recipient, self.attributes, exclusive,
         )  # fmt: skip
 
 
@@ -308,6 +310,12 @@ def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
     return used, Usage(len(image.rows) - len(image.released), image.bytes)
 
 
+def message_size(msg_id: str, body: bytes, attributes: ItemAttributes) -> int:
+    """Return the bytes that a message counts towards limits."""
+    size = charge(msg_id, body)
+    return size if attributes is NO_ATTRIBUTES else size + attributes.size
+
+
 def hold(
     tx: Transaction,
     source: str,
@@ -319,7 +327,7 @@ def hold(
     recipient: str | None = None,
     parsed: Any = None,
     generation: int = 0,
-    content_type: str = "",
+    attributes: ItemAttributes = NO_ATTRIBUTES,
 ) -> None:
     """Take a message into custody; no message may be held under its key yet.
 
@@ -330,14 +338,15 @@ def hold(
         recipient: the name of the account whose outbox reserves room for the message.
         parsed: the body as its protocol has parsed it, if it has.
         generation: the number of the sender's session.
-        content_type: the media type of the body; "" is an XML element.
+        attributes: what else its sender says of it.
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
-    since, size = tx.now.service, charge(msg_id, body)
-    key = row, source, sender, msg_id, destination, digest, since, size, recipient, content_type
-    held = HeldMessage(*key)
-    image.change(tx, row, held, (*key, body))
+    since, size = tx.now.service, message_size(msg_id, body, attributes)
+    key = row, source, sender, msg_id, destination, digest, since, size, recipient
+    held = HeldMessage(*key, attributes)
+    packed = item_attributes.pack_message(attributes)
+    image.change(tx, row, held, (*key, attributes.content_type, packed, body))
     memory = len(body) if parsed is None else (1 + PARSED_BYTES) * len(body)
     image.bodies.keep(row, (body, parsed), memory)
     if recipient is not None:
@@ -533,8 +542,9 @@ def _load(tx: Transaction) -> _Image:
     for name, keys, pages in tx.rows(_LATEST):
         source = image.source(name)
         source.keys, source.pages = keys, pages
-    for *values, exclusive, released in tx.rows(_LOAD):
-        held = HeldMessage(*(*values, bool(exclusive)))
+    for *values, content_type, packed, exclusive, released in tx.rows(_LOAD):
+        attributes = item_attributes.unpack_message(content_type, packed)
+        held = HeldMessage(*(*values, attributes, bool(exclusive)))
         image.load(held.row, held if released is None else (held, released))
     for name, generation in sessions.newest(tx).items():
         if name in image.sources:

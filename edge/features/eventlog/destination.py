@@ -11,9 +11,18 @@ from edge.engine import access
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.hooks import ALLOWED, NOT_ALLOWED, Acceptance, Contents, Context, Hooks, Message
+from edge.engine.hooks import (
+    ALLOWED,
+    NOT_ALLOWED,
+    Acceptance,
+    Contents,
+    Context,
+    Hooks,
+    Message,
+    unreadable,
+)
 from edge.engine.quota import ExceededLimit
-from edge.features.eventlog import service
+from edge.features.eventlog import decoders, service
 from edge.jid import Jid
 
 
@@ -34,6 +43,14 @@ class EventLogDestination:
     ) -> ExceededLimit | None:
         """Return the limit that is reached, if a lane of the log is full."""
         return service.exceeded_limit_unread(context, tx)
+
+    def read(self, _context: Context, message: Message) -> Contents:
+        """Decode the events in a message."""
+        content_type = message.attributes.content_type
+        found = decoders.decode(message.body, content_type)
+        if found.events or found.unreadable:
+            return found
+        return unreadable(f"there are no events in messages of the content type {content_type}")
 
     def check(
         self, context: Context, tx: Transaction, _message: Message, contents: Contents

@@ -35,6 +35,10 @@ class AccountDestination:
         sender, to = message.sender, message.to
         return service.exceeded_limit(context, tx, to.local, sender.bare, message.size)
 
+    def read(self, _context: Context, _message: Message) -> Contents:
+        """Return nothing: the recipient reads the message."""
+        return Contents([])
+
     def check(
         self, context: Context, tx: Transaction, message: Message, _contents: Contents
     ) -> ExceededLimit | None:

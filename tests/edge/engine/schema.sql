@@ -111,7 +111,7 @@ CREATE TABLE custody (
     since REAL NOT NULL,
     released INTEGER,
     body BLOB NOT NULL
-, exclusive INTEGER NOT NULL DEFAULT 0, content_type TEXT NOT NULL DEFAULT '') STRICT;
+, exclusive INTEGER NOT NULL DEFAULT 0, content_type TEXT NOT NULL DEFAULT '', attributes BLOB) STRICT;
 
 CREATE TABLE dead (
     id INTEGER PRIMARY KEY,

@@ -7,13 +7,14 @@ from edge.engine.database import Transaction
 from edge.engine.destinations import Rejection
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Contents, Context, Message
+from edge.engine.item_attributes import ItemAttributes
 from tests.helpers.store import DOMAIN, Gateway
 
 
 def test_readers_of_content_types_are_side_by_side(gateway: Gateway) -> None:
     context = gateway.router.context
     destination, to = destinations.find(context, None)
-    message = Message(operator(DOMAIN), to, b"21.5", 4, 0, content_type="text/plain")
+    message = Message(operator(DOMAIN), to, b"21.5", 4, 0, attributes=ItemAttributes("text/plain"))
 
     def hand_over(tx: Transaction) -> Rejection | None:
         return destinations.hand_over(context, tx, destination, message)

@@ -26,7 +26,7 @@ from edge.features.messages.service import (
 )
 from edge.jid import AddressError, AddressReason, Jid
 from edge.routing.xmpp import XmppHooks, answers
-from edge.xmpp import CONTENT_TYPE, PROTOCOL, replies, serialize
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, containers, replies, serialize
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
@@ -181,11 +181,18 @@ def read_operator_message(body: bytes, sender: str, to: str) -> AccountMessage:
 def _encode_bytes(context: Context, message: MessageBytes) -> bytes:
     if message.kind:
         return encode(context, PROTOCOL, unpack(context, message))
-    return message.body if message.content_type == CONTENT_TYPE else b""
+    if message.content_type == CONTENT_TYPE:
+        return message.body
+    content = containers.element(message.body, message.content_type)
+    return serialize.message(None, None, None, content)
 
 
 def _encode_message(context: Context, message: AccountMessage) -> bytes:
-    return encode(context, PROTOCOL, message.content)
+    content = message.content
+    stanza = encode(context, PROTOCOL, content)
+    if isinstance(content, MessageBytes) and content.content_type != CONTENT_TYPE:
+        return stamped(stanza, message.sender, message.to)  # XMPP's own has its addresses
+    return stanza
 
 
 def _encode_stored(context: Context, message: StoredMessage) -> bytes:

@@ -53,13 +53,24 @@ class NodeDestination:
     ) -> ExceededLimit | None:
         """Return the limit that publishing the message now would exceed, or `None`; its whole body
         counts as the payload, because the contents are not read yet."""
-        item, name = NewItem("", message.body), message.to.resource
+        item, name = NewItem("", message.body, attributes=message.attributes), message.to.resource
         node = publishing.find_target(context, tx, message.sender, name)
         if publishing.is_shipped(context, name):
             exceeded = eventlog.exceeded_limit_unread(context, tx)
             if exceeded is not None:
                 return exceeded
         return publishing.check_room(context, tx, message.sender, node, item).exceeded
+
+    def read(self, context: Context, message: Message) -> Contents:
+        """Return the body as an item with a random ItemID, delivered at the QoS of the message at
+        most; with its events if the node's items are logged."""
+        node, body, attributes = message.to.resource, message.body, message.attributes
+        logged = publishing.read_events(context, node, body, attributes.content_type)
+        if logged.unreadable:
+            return logged
+        attributes = attributes._replace(qos=message.qos)
+        item = PublishedItem(publishing.new_item_id(), body, "", attributes)
+        return logged._replace(item=item)
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -71,7 +82,7 @@ class NodeDestination:
         if item is None:
             return None
         node = publishing.find_target(context, tx, sender, message.to.resource)
-        new = _new_item(message, contents, item)
+        new = _new_item(tx, message, contents, item)
         try:
             publishing.is_repeated(context, tx, sender, node, new)
         except PubsubError as error:
@@ -93,17 +104,24 @@ class NodeDestination:
         fault = find_fault(shape, node.config, item.attributes)
         if fault is not None:
             return fault.text or str(fault.reason.value)
-        new = _new_item(message, contents, item)
+        new = _new_item(tx, message, contents, item)
+        if new.attributes.expiry == 0:
+            return "the item expired before its sender released it"
         if not publishing.is_repeated(context, tx, sender, node, new):
             publishing.put(context, tx, sender, node, new)
         return ""
 
 
-def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewItem:
-    logged = NO_EVENTS
+def _new_item(
+    tx: Transaction, message: Message, contents: Contents, item: PublishedItem
+) -> NewItem:
+    logged, attributes = NO_EVENTS, item.attributes
     if contents.events:
         logged = ItemEvents(contents.events, message.qos, message.since)
-    return NewItem(item.id, item.payload, logged, item.attributes)
+    if attributes.expiry is not None and message.since is not None:
+        left = attributes.expiry - (tx.now.service - message.since)
+        attributes = attributes._replace(expiry=max(left, 0.0))
+    return NewItem(item.id, item.payload, logged, attributes)
 
 
 def register_for_accounts(hooks: Hooks) -> None:

@@ -7,6 +7,7 @@ selects the node, the readings and logs in the payload become events in the same
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -47,6 +48,8 @@ ITEM_EXISTS: Final = "item_exists"
 """Name of the refusal of an item whose ItemID belongs to another item that may not be replaced."""
 
 _PUBLISH: Final = Outcome.PUBLISH  # looking up a member of an Enum takes longer
+
+_ITEM_ID_BYTES: Final = 8
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
@@ -141,6 +144,11 @@ def read_events(context: Context, node: str, payload: bytes, content_type: str) 
     if not is_shipped(context, node):
         return Contents([])
     return decoders.decode(payload, content_type)
+
+
+def new_item_id() -> str:
+    """Return a random ItemID."""
+    return secrets.token_hex(_ITEM_ID_BYTES)
 
 
 def find_target(

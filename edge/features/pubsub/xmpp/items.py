@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,7 +33,6 @@ BYTES_DIVISOR: Final = 2
 answer, in bytes."""
 
 ITEM: Final = clark(PUBSUB, "item")
-_ITEM_ID_BYTES: Final = 8
 _PUBLISH_FORM: Final = f"{PUBSUB}#publish-options"
 _NOTHING: Final = Contents([])
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
@@ -63,7 +61,7 @@ def _read_publication(context: Context, request: Child) -> Publication:
     item = found[0] if found else None
     payloads = item.children if item is not None else []
     xmlns = namespace(payloads[0].name) if payloads else ""
-    id = (read_item_id(item) if item is not None else "") or new_item_id()
+    id = (read_item_id(item) if item is not None else "") or publishing.new_item_id()
     payload = with_namespace(payloads[0]) if payloads else b""
     options, preconditions = _read_publish_options(request)
     shape = PublicationShape(len(found), len(payloads), xmlns)
@@ -87,11 +85,6 @@ def read_item_id(item: Child) -> str:
         text = f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes"
         raise pubsub.refusal("not-acceptable", text=text)
     return id
-
-
-def new_item_id() -> str:
-    """Return a random ItemID."""
-    return secrets.token_hex(_ITEM_ID_BYTES)
 
 
 def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]]:

@@ -12,7 +12,8 @@ from xml.etree.ElementTree import Element
 
 from edge.engine.hooks import Contents, Context, Message, PublishedItem
 from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES
-from edge.features.pubsub.xmpp.items import ITEM, new_item_id, read_payload
+from edge.features.pubsub.service.publishing import new_item_id
+from edge.features.pubsub.xmpp.items import ITEM, read_payload
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
