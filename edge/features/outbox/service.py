@@ -600,15 +600,39 @@ def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Ans
         return True
     if (row.session, author(context, row)) != (sender.full, answer.addressee):
         return False
-    if pending_request(row) is not answer.request:
-        return True
-    if answer.event is Input.RECEIVED and _release(context, tx, row, sender):
-        return True
-    is_success = answer.event in (Input.RECEIVED, Input.RESULT)
-    if is_success or outbox.is_in_flight(tx, row):
-        _apply(context, tx, row, answer.event, answer.failure)
-        send_ready(context, tx, row.recipient)
+    if pending_request(row) is answer.request:
+        _apply_answer(context, tx, sender, row, answer.event, answer.failure)
     return True
+
+
+def handle_answer_by_id(
+    context: Context, tx: Transaction, sender: Sender, request: RequestKind, id: int
+) -> bool:
+    """Record that a session has carried out a request, which it names by an id of its protocol;
+    return `False` if the session has no such request to answer."""
+    session = sessions.find(tx, sender.full)
+    row = None if session is None else find_by_message_id(tx, session, id)
+    if row is None or pending_request(row) is not request:
+        return False
+    event = Input.RECEIVED if request is RequestKind.ASSURED else Input.RESULT
+    _apply_answer(context, tx, sender, row, event)
+    return True
+
+
+def _apply_answer(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    row: OutboxRow,
+    event: Input,
+    failure: DeliveryFailure | None = None,
+) -> None:
+    if event is Input.RECEIVED and _release(context, tx, row, sender):
+        return
+    is_success = event in (Input.RECEIVED, Input.RESULT)
+    if is_success or outbox.is_in_flight(tx, row):
+        _apply(context, tx, row, event, failure)
+        send_ready(context, tx, row.recipient)
 
 
 def find_by_message_id(tx: Transaction, session: Session, id: int) -> OutboxRow | None:

@@ -93,13 +93,15 @@ class DeliveryOptions(NamedTuple):
     """Options of a subscription that XMPP does not have (MQTT 5.0, section 3.8.3.1).
 
     `no_local` is whether the subscriber does not get what itself has published, and
-    `retain_as_published` whether a delivery says that the publication asked to retain the item. The
-    defaults apply to XMPP.
+    `retain_as_published` whether a delivery says that the publication asked to retain the item.
+    `only_items` is whether the subscriber gets published items and no other notifications, such as
+    those of deleted items. The defaults apply to XMPP.
     """
 
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: RetainHandling = RetainHandling.IF_NEW
+    only_items: bool = False
 
 
 DEFAULT_DELIVERY: Final = DeliveryOptions()

@@ -187,11 +187,14 @@ def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
 def announce(
     context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
 ) -> None:
-    """Send a node's event to `recipients`, if the node's configuration or `always` enables that."""
+    """Send a node's event that is no published item to `recipients`, if the node's configuration or
+    `always` enables that."""
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)
-    for subscription, subid, _has_options in recipients(context, tx, node):
+    for subscription, subid, has_options in recipients(context, tx, node):
+        if has_options and subscription.options.delivery.only_items:
+            continue
         send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
 
 
@@ -236,6 +239,8 @@ def notify_changed(
     context: Context, tx: Transaction, subscription: Subscription, node: str, *, subscribed: bool
 ) -> None:
     """Notify a subscriber that somebody else began or ended its subscription."""
+    if subscription.options.delivery.only_items:
+        return
     event = SubscriptionChanged(node, subscription.jid, subscription.subid, subscribed)
     send(context, tx, subscription, Notification(event, subscription.jid))
 

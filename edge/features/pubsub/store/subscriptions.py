@@ -131,6 +131,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: RetainHandling = RetainHandling.IF_NEW
+    only_items: bool = False
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -329,5 +330,6 @@ def _subscription(row: Any) -> Subscription:
 @lru_cache(maxsize=16)
 def _decode(text: str) -> tuple[bool, DeliveryOptions]:
     found = _decoder.decode(text)
-    options = DeliveryOptions(found.no_local, found.retain_as_published, found.retain_handling)
-    return found.deliver == "1", DEFAULT_DELIVERY if options == DEFAULT_DELIVERY else options
+    deliver, *delivery = msgspec.structs.astuple(found)
+    options = DeliveryOptions(*delivery)
+    return deliver == "1", DEFAULT_DELIVERY if options == DEFAULT_DELIVERY else options

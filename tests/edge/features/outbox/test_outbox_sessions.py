@@ -9,8 +9,8 @@ import pytest
 from edge.engine import sessions
 from edge.engine.database import MessageBytes, Transaction
 from edge.engine.sessions import XMPP, Declaration
-from edge.features.outbox import service
-from edge.features.outbox.service import OutgoingMessage, QosRequest
+from edge.features.outbox import rules, service
+from edge.features.outbox.service import OutgoingMessage, QosRequest, RequestKind
 from edge.features.outbox.store import dead_letters
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.qos_devices import (
@@ -256,3 +256,33 @@ def test_account_of_a_session_without_declarations_is_served_as_before(gateway: 
     (again,) = take(gateway)
     assert isinstance(again.message, QosRequest)
     assert again.message.is_repeated
+
+
+def test_answers_by_an_id_that_fits_no_request_change_nothing(gateway: Gateway) -> None:
+    connect(gateway)
+    enqueue(gateway, "a", only=VALVE)
+    (sent,) = take(gateway)
+    assert isinstance(sent.message, QosRequest)
+    id = rules.message_id(sent.message.row, 1000)
+
+    def answer(request: RequestKind, number: int) -> bool:
+        def unit(tx: Transaction) -> bool:
+            sender = sessions.sender(tx, gateway.generation(VALVE))
+            assert sender is not None
+            context = gateway.router.context
+            return service.handle_answer_by_id(context, tx, sender, request, number)
+
+        return gateway.commit(unit)
+
+    for request, number in (
+        (RequestKind.DELIVER, id),
+        (RequestKind.ACKNOWLEDGED, id),
+        (RequestKind.ASSURED, id + 1),
+    ):
+        assert not answer(request, number)
+        assert states(gateway) == ["offered"]
+    assert answer(RequestKind.ASSURED, id)
+    assert not answer(RequestKind.ASSURED, id)
+    assert states(gateway) == ["released"]
+    assert answer(RequestKind.DELIVER, id)
+    assert states(gateway) == []

@@ -17,7 +17,7 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.service.subscriptions import Target
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
-from tests.helpers.pubsub import NODE, create, publish_content, stored_ids
+from tests.helpers.pubsub import NODE, create, publish_content, retract, stored_ids
 from tests.helpers.pubsub import item as item_xml
 from tests.helpers.pubsub import publish as publish_xml
 from tests.helpers.pubsub import subscribe as subscribe_xml
@@ -187,3 +187,16 @@ def test_the_options_are_stored(gateway: Gateway) -> None:
     assert payloads(gateway) == [(b"2", True)]
     subscribe(gateway, VALVE, "#", DeliveryOptions())
     assert gateway.count("SELECT options FROM subscriptions") == "{}"
+
+
+def test_a_subscription_to_items_alone_gets_no_other_event(gateway: Gateway) -> None:
+    subscribe(gateway, VALVE, "plant/+", DeliveryOptions(only_items=True))
+    publish_xml(gateway, PUMP, NODE, item_xml("i1", "<v xmlns='urn:v'/>"))
+    retract(gateway, PUMP, NODE, "i1", notify="1")
+    publish_xml(gateway, PUMP, NODE, item_xml("i2", "<v xmlns='urn:v'/>"))
+    gateway.crash()  # the options are read again
+    gateway.bind(VALVE)
+    retract(gateway, PUMP, NODE, "i2", notify="1")
+    publish_xml(gateway, PUMP, NODE, item_xml("i3", "<v xmlns='urn:v'/>"))
+    found = [one for one in events(gateway) if not isinstance(one, ItemPublished)]
+    assert found == []
