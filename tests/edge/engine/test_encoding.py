@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from edge.engine.database import (
@@ -14,9 +15,13 @@ from edge.engine.database import (
     Transaction,
     estimate_size,
 )
-from edge.engine.encoding import encode, source_of
+from edge.engine.encoding import encode, encodings, pack, source_of, unpack
+from edge.engine.events import NewEvent
+from edge.engine.hooks import RegistrationError
+from edge.features.eventlog.service import EventNotification
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
+from edge.features.outbox.service import DeliveryFailure, DeviceError, FailureReason, FailureReport
 from edge.features.presence.rules.subscriptions import SubscriptionType
 from edge.features.presence.service.messages import (
     Presence,
@@ -26,10 +31,26 @@ from edge.features.presence.service.messages import (
     UnavailablePresence,
 )
 from edge.features.presence.store.roster import RosterItem
+from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.service.notifications import (
+    ItemPublished,
+    ItemRetracted,
+    NodeConfigured,
+    NodeDeleted,
+    NodePurged,
+    Notification,
+    SubscriptionChanged,
+)
+from edge.features.queues.service.messages import ItemDelivery, LockEnded
 from edge.xmpp import PROTOCOL
 from tests.helpers.store import Gateway
 
 PUMP = "pump1@gw.example/fw"
+
+
+REFUSED = DeliveryFailure(
+    FailureReason.DEVICE_ERROR, "why", DeviceError("not-allowed", "cancel", "text")
+)
 
 
 class Reading(NamedTuple):
@@ -71,6 +92,60 @@ def test_messages_without_an_encoder_are_dropped(gateway: Gateway) -> None:
 
     gateway.tx(send)
     assert [sent.stanza for sent in gateway.sends(PUMP)] == [b"", b""]
+
+
+PROPERTIES = (("a", "b"), ("c", b"d"))
+LATE = DeliveryFailure(FailureReason.EXPIRED, "late")
+STORED = (
+    Notification(ItemPublished("n", "i", b"<a/>", "p@gw.example"), None, "headline", "s1", 5),
+    Notification(
+        ItemPublished("n", "i", b"1", None, "text/plain", 9.5, (("a", "b"), ("c", b"d"))), PUMP
+    ),
+    Notification(ItemRetracted("n", "i"), PUMP),
+    Notification(NodePurged("n"), None),
+    Notification(NodeDeleted("n", "xmpp:x"), None),
+    Notification(NodeConfigured("n", NodeConfig(title="t", roster_groups_allowed=("g",))), None),
+    Notification(NodeConfigured("n", None), None),
+    Notification(SubscriptionChanged("n", PUMP, "s1", True), PUMP),
+    ItemDelivery("n", "i", b"<a/>", "p@gw.example", 2, "s1", PUMP, "id"),
+    LockEnded("n", "i", PUMP, "id", is_deleted=True),
+    FailureReport(2, "m1", "v@gw.example", PUMP, REFUSED, False, 5, "id"),
+    FailureReport(1, None, "v@gw.example", PUMP, LATE, True, None, None),
+    EventNotification(PUMP, "id", NewEvent("message", PUMP, value=1.5, tags={"a": "b"}), 5),
+)
+
+
+def test_messages_are_read_from_rows_as_they_were_stored(gateway: Gateway) -> None:
+    context = gateway.router.context
+    assert {type(message) for message in STORED} == context.hooks.kinds.keys()
+    for message in STORED:
+        stored = pack(context, message)
+        assert stored.kind
+        assert unpack(context, stored) == message
+        assert encode(context, PROTOCOL, stored) == encode(context, PROTOCOL, message) != b""
+        assert list(encodings(context, stored)) == [encode(context, PROTOCOL, message)]
+
+
+def test_what_a_device_handed_over_is_stored_as_it_is(gateway: Gateway) -> None:
+    context = gateway.router.context
+    for message in (MessageBytes(b"<message/>"), MessageBytes(b"21.5", "", "text/plain")):
+        assert pack(context, message) is message
+    assert encode(context, PROTOCOL, MessageBytes(b"<message/>")) == b"<message/>"
+    assert encode(context, PROTOCOL, MessageBytes(b"21.5", "", "text/plain")) == b""
+
+
+def test_a_later_version_may_add_fields_with_defaults(gateway: Gateway) -> None:
+    context = gateway.router.context
+    context.hooks.store("reading", Reading)
+    assert unpack(context, MessageBytes(msgspec.msgpack.encode(["1"]), "reading")) == Reading("1")
+
+
+def test_a_kind_and_a_type_are_registered_once(gateway: Gateway) -> None:
+    hooks = gateway.router.context.hooks
+    hooks.store("reading", Reading)
+    for kind, message_type in (("reading", Nested), ("another", Reading)):
+        with pytest.raises(RegistrationError):
+            hooks.store(kind, message_type)
 
 
 async def test_an_encoder_that_fails_is_reported(gateway: Gateway) -> None:
