@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import Result
 
@@ -184,3 +185,11 @@ def test_missing_dead_letter_is_reported(
     result = dead(folder, *command, number)
     error = f"Error: dead letter {number} does not exist\n"
     assert (result.exit_code, result.stderr) == (1, error)
+
+
+def test_show_encodes_a_message_of_the_gateway(folder: Path) -> None:
+    row = add_dead_letter(folder)
+    body = msgspec.msgpack.encode(["plant", "i1", b"<v xmlns='urn:v'/>", None, 0])
+    sql = "UPDATE dead SET kind = 'item delivery', body = ? WHERE id = ?"
+    change(folder, lambda tx: tx.run(sql, (body, row)))
+    assert "<item id='i1'><v xmlns='urn:v'/></item>" in dead(folder, "show", row).stdout
