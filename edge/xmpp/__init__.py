@@ -1,4 +1,4 @@
-"""The XMPP layer: parsing and building of stanzas, addresses, SASL and stream negotiation.
+"""The XMPP layer: parsing and building of stanzas, SASL and stream negotiation.
 
 The package is pure: no sockets, clocks, database or rules of the broker.
 """

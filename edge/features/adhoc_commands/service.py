@@ -63,7 +63,7 @@ class AdHocCommand(NamedTuple):
     started.
 
     Attributes:
-        name: the feature, `#` and a verb, such as `queue#show`.
+        name: what it acts on, `#` and a verb, such as `queue#show`.
         label: what it does, for people.
         act: executes the command with a submitted form, for a trusted sender. It checks further
             rights, such as the ownership of a node, and raises `ServiceError` before it changes
