@@ -56,7 +56,7 @@ OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # connections, and processes that stop and resume.
 COMPILED_TESTS ?= \
   $(addprefix tests/edge/xmpp/test_,envelopes.py parser.py hostile_xml.py serialize.py stanza.py tree_parser.py) \
-  $(addprefix tests/edge/engine/test_,access.py commit_pipeline.py events.py group_commit.py quota.py \
+  $(addprefix tests/edge/engine/test_,access.py commit_pipeline.py encoding.py events.py group_commit.py quota.py \
     refusal_events.py session_lifecycle.py) tests/edge/routing \
   tests/edge/features/custody \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \

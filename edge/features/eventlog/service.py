@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.config.options import Log
 from edge.engine import events, meta, refusals, sessions
@@ -19,6 +19,7 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
 from edge.engine.quota import ExceededLimit
 from edge.features.accounts import service as accounts
+from edge.features.eventlog.messages import EventNotification
 from edge.features.eventlog.rules.levels import INFORMATIONAL, RANKS
 from edge.features.eventlog.store import notices
 from edge.features.eventlog.store.epochs import epoch_of_row as epoch_of_row
@@ -38,15 +39,6 @@ NOTICES_RULE: Final = "notices"
 """Name of the limit on notifications of events, and of the event that counts the refused ones."""
 
 _NEVER_NOTIFIED: Final = frozenset({"heartbeat"})
-
-
-class EventNotification(NamedTuple):
-    """A notification of an event, for the account `to`; `time` is in ms since 1970 UTC."""
-
-    to: str
-    id: str
-    event: NewEvent
-    time: int
 
 
 # Writing

@@ -18,7 +18,7 @@ from edge.engine.database import (
 from edge.engine.encoding import encode, encodings, pack, source_of, unpack
 from edge.engine.events import NewEvent
 from edge.engine.hooks import RegistrationError
-from edge.features.eventlog.service import EventNotification
+from edge.features.eventlog.messages import EventNotification
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.outbox.service import DeliveryFailure, DeviceError, FailureReason, FailureReport

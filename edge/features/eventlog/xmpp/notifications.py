@@ -7,8 +7,8 @@ from typing import Final
 
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
+from edge.features.eventlog.messages import EventNotification
 from edge.features.eventlog.rules.levels import INFORMATIONAL
-from edge.features.eventlog.service import EventNotification
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.namespaces import EVENTLOG
 
