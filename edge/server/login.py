@@ -30,6 +30,12 @@ from edge.server.tls import EXPIRED, PeerCertificate
 CERTIFICATE: Final = "EXTERNAL"
 """The mechanism of log-ins by certificate, under which they are logged, as SASL names it."""
 
+PLAIN: Final = "PLAIN"
+"""The mechanism of log-ins by a password that the peer sends, as SASL names it."""
+
+PLAIN_KEYS: Final = "SCRAM-SHA-256"
+"""The mechanism whose stored keys check such a password."""
+
 MAX_TEXT: Final = 64
 """Maximum characters of an account or mechanism name in an event, because peers choose them: as
 many as the name of a device may have."""
@@ -178,6 +184,31 @@ class Login:
         context = self._context
         checked = context.loop.run_in_executor(context.hashing, credentials.verify, password, keys)
         checked.add_done_callback(answer)
+
+    def log_in(
+        self, account: str, password: str, done: Callable[[], None], refused: Callable[[], None]
+    ) -> None:
+        """Log in by a password that the peer has sent. Call `done` if it is correct, else
+        `refused`."""
+
+        def found(keys: Credentials | None) -> None:
+            if keys is None:
+                verified(False)
+            else:
+                self.verify_password(password, keys, verified)
+
+        def verified(is_correct: bool) -> None:
+            if is_correct:
+                self.accept(account)
+                done()
+            else:
+                self.fail(account, PLAIN, "", refused, is_guess=True)
+
+        self.note_input()
+        if self.may_try(account):
+            self.find_credentials(account, PLAIN_KEYS, found)
+        else:
+            verified(False)
 
     def fail(
         self,

@@ -17,8 +17,9 @@ from edge.server.xmpp.listener import XmppListener
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bind_session, log_in
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.processes import start
-from tests.helpers.toy_front import ToyListener
 from tests.helpers.xmpp import CLIENT, Client, Closed, condition
+from tests.toy.client import ToyClient
+from tests.toy.front import ToyListener
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 BIND = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>{}</resource></bind>"
@@ -42,10 +43,10 @@ def chat_message(to: str, text: str) -> str:
     return f"<message type='chat' to='{to}'><body>{text}</body></message>"
 
 
-async def next_body(client: Client) -> str | None:
+async def next_body(client: Client, tag: str = f"{CLIENT}body") -> str | None:
     while (element := await client.element()).tag != f"{CLIENT}message":
         pass
-    return element.findtext(f"{CLIENT}body")
+    return element.findtext(tag)
 
 
 async def test_sessions_of_two_listeners_reach_each_other(tmp_path: Path) -> None:
@@ -122,35 +123,15 @@ async def test_limits_count_the_connections_of_both_listeners(tmp_path: Path) ->
             client.cut()
 
 
-class ToyClient:
-    """A client of the protocol of lines (`tests.helpers.toy_front`)."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    def send(self, line: str) -> None:
-        self._writer.write(f"{line}\n".encode())
-
-    async def line(self) -> str:
-        found = await asyncio.wait_for(self._reader.readline(), WAIT_S)
-        return found.decode().removesuffix("\n")
-
-    async def close(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
-
-
 async def test_another_protocol_shares_the_limits_of_log_ins(tmp_path: Path) -> None:
     options = {"authenticate_delay": 0.0, "authenticate_failures": 3}
     async with in_process(tmp_path, "cam1", **options) as gateway:
         toy = ToyListener(gateway.context)
         ((_, address),) = await toy.start()
         for password in (*["wrong"] * 3, PASSWORD):
-            client = ToyClient(*await asyncio.open_connection(*address))
-            client.send(f"cam1 {password}")
-            assert await client.line() == "refused: password"
-            await client.close()
+            async with await ToyClient.connect(address) as client:
+                refused = ["refused", "login", "password"]
+                assert await client.log_in("cam1", password, "toy") == refused
         async with await Client.connect(gateway.port) as other:
             await other.element()
             assert await other.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) != "success"
@@ -177,12 +158,10 @@ async def test_a_front_that_fails_keeps_no_other_from_closing(tmp_path: Path) ->
         failing = [FailingFront(context, gateway.router, [], []) for _ in range(2)]
         fronts = Fronts(context, [failing[0], toy, failing[1]])
         ((_, address),) = await fronts.start()
-        client = ToyClient(*await asyncio.open_connection(*address))
-        client.send(f"cam1 {PASSWORD}")
-        assert await client.line() == f"cam1@{DOMAIN}/toy"
+        client = await ToyClient.begin(address, "cam1")
         with pytest.raises(OSError, match="cannot close"):
             await fronts.stop(WAIT_S)
-        assert await client.line() == "end: SHUTDOWN"
+        assert await client.line() == ["end", "SHUTDOWN"]
         await client.close()
         assert not toy.up
         with pytest.raises(RuntimeError):
@@ -193,23 +172,21 @@ async def test_a_gateway_runs_another_protocol_beside_xmpp(tmp_path: Path) -> No
     gateway = Gateway(
         tmp_path / "gateway", "cam1", "cam2", require_tls=False, sessions_per_account=1
     )
-    with start("python", "-m", "tests.helpers.toy_front", gateway.folder) as process:
-        toy = ToyClient(*await asyncio.open_connection(*process.host_port("toy")))
-        toy.send(f"cam2 {PASSWORD}")
-        assert await toy.line() == f"cam2@{DOMAIN}/toy"
+    with start("python", "-m", "tests.toy.gateway", gateway.folder) as process:
+        toy = await ToyClient.begin(process, "cam2")
         async with await log_in(process, "cam2") as client:
             refused = await client.iq("set", BIND.format("fw"), to=None)
             assert condition(refused) == "resource-constraint", "the toy's session counts"
         async with await bind_session(process, "cam1") as cam1:
             cam1.send(chat_message(f"cam2@{DOMAIN}/toy", "hello, toy"))
-            assert "<body>hello, toy</body>" in await toy.line()
-            toy.send(f"{cam1.full} hello, cam1")
-            assert await next_body(cam1) == "hello, cam1"
+            assert "<body>hello, toy</body>" in (await toy.take())[-1]
+            toy.send("publish", 0, 0, cam1.full, "text/plain", "hello, cam1")
+            assert await next_body(cam1, "{urn:x-fieldpost:content}text") == "hello, cam1"
             status = await asyncio.to_thread(gateway.command, "status", "--json")
             assert json.loads(status)["sessions"] == 2
             assert await asyncio.to_thread(connected, gateway) == {"cam1": "fw", "cam2": "toy"}
             assert await asyncio.to_thread(process.terminate) == 0
-            assert await toy.line() == "end: SHUTDOWN"
+            assert await toy.line() == ["end", "SHUTDOWN"]
             with pytest.raises(Closed, match="system-shutdown"):
                 await cam1.element()
         await toy.close()

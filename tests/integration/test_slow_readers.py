@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from edge.errors import StoreBusy
-from tests.helpers.gateway import NO_RATE_LIMITS, PASSWORD
+from tests.helpers.gateway import NO_RATE_LIMITS
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.relayed import relayed
-from tests.helpers.toy_front import ToyListener
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
+from tests.toy.client import ToyClient
+from tests.toy.front import ToyListener
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 NAMES = ("slow", "flood", "meter", "valve")
@@ -245,16 +246,14 @@ async def test_a_flood_does_not_end_a_session_of_another_protocol(tmp_path: Path
     ):
         toy = ToyListener(gateway.context)
         ((_, address),) = await toy.start()
-        reader, writer = await asyncio.open_connection(*address)
-        writer.write(f"slow {PASSWORD}\n".encode())
-        assert await reader.readline() == f"{BARE}/toy\n".encode()
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client = await ToyClient.begin(address, "slow")
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         sent, returned = 0, 0
         while not returned:
             flood.send(chat_message("flood", sent, f"{BARE}/toy", 9000))
             sent, returned = sent + 1, len(await returned_ids(flood))
         assert [session.ended for session in toy._registry.sessions()] == [False]
-        writer.transport.abort()
+        client.writer.transport.abort()
         slow = await connect_slow(gateway)
         found = numbers_of("flood", await read_messages(slow, 1))
         assert sent > found[0] > 0, "the first were read by the system"

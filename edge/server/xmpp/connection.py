@@ -18,7 +18,7 @@ from edge.engine.outputs import EndReason
 from edge.engine.quota import ExceededLimit
 from edge.engine.session_lifecycle import Bound
 from edge.server.connection import Connection
-from edge.server.login import CERTIFICATE, BindRefusal, CertificateOwner, Login
+from edge.server.login import CERTIFICATE, PLAIN_KEYS, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
@@ -34,9 +34,6 @@ from edge.xmpp.stream.negotiation import Negotiation
 OUT_OF_ORDER: Final = frozenset((management.REQUEST, management.ACK))
 """The elements, other than stanzas, that are handled while stanzas are in flight; all others wait
 for the answers to these stanzas."""
-
-PLAIN_CREDENTIALS: Final = "SCRAM-SHA-256"
-"""The mechanism whose stored credentials verify a password that was sent by PLAIN."""
 
 ATTEMPT_FAILED: Final = "not-authorized"
 """The SASL failure that counts as an attempt to guess a password; others are client errors."""
@@ -218,7 +215,7 @@ class XmppConnection(Connection[Input, XmppSession]):
         def done(keys: Credentials | None) -> None:
             self._continue_with(negotiation.credentials_found(keys))
 
-        wanted = PLAIN_CREDENTIALS if mechanism == "PLAIN" else mechanism
+        wanted = PLAIN_KEYS if mechanism == "PLAIN" else mechanism
         login.find_credentials(username, wanted, done)
 
     def _continue_with_owner(self, owner: CertificateOwner | None) -> None:

@@ -1,0 +1,30 @@
+"""Run the gateway of a folder with the toy beside the configured fronts."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+from edge.app import App
+from edge.config import load
+from edge.journal import Journal
+from edge.routing.xmpp.router import Router
+from edge.server.fronts import Front
+from edge.server.server_context import ServerContext
+from tests.toy.front import ToyListener
+
+
+class ToyApp(App):
+    def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
+        return [*super().create_fronts(server, router), ToyListener(server)]
+
+
+def _main(folder: Path) -> None:
+    app = ToyApp(folder, load.load(folder), Journal())
+    asyncio.run(app.serve(partial(print, flush=True)))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))
