@@ -37,6 +37,20 @@ class Usage(NamedTuple):
     messages: int = 0
     bytes: int = 0
 
+    def divided_by(self, divisor: int) -> Usage:
+        """Return a part of this size."""
+        return Usage(self.messages // divisor, self.bytes // divisor)
+
+    def has_room(self, used: Usage, size: int) -> bool:
+        """Return whether a message of `size` bytes fits into this size in addition to `used`; the
+        first message always fits."""
+        if not used.messages:
+            return True
+        return used.messages < self.messages and used.bytes + size <= self.bytes
+
+
+NO_USAGE: Final = Usage()
+
 
 class ExceededLimit(NamedTuple):
     """A limit that a message would exceed: the option's name and its value."""

@@ -22,7 +22,8 @@ from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.engine.encoding import source_of
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.outputs import EndReason
-from edge.engine.send_share import BufferSize, SendShares
+from edge.engine.quota import Usage
+from edge.engine.send_share import SendShares
 from edge.engine.sessions import guarded
 from edge.errors import StoreError
 from edge.server.overflow import Overflow
@@ -134,9 +135,7 @@ class Session(ABC, Generic[R]):
         self.tracking = False
         self.acknowledges = False
         self._writes = WriteTracker()
-        self._shares = SendShares(
-            BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
-        )
+        self._shares = SendShares(Usage(limits.unacknowledged_stanzas, limits.unacknowledged_bytes))
         self._overflow: Overflow | None = None  # created when a message does not fit
         self._confirmations: list[Receipt] = []  # that the store could not record yet
         self._sent_position = -1  # end of what has left the write buffers, in bytes,

@@ -23,8 +23,7 @@ from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
 from edge.engine.encoding import pack
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
-from edge.engine.quota import ExceededLimit, Usage
-from edge.engine.send_share import BufferSize
+from edge.engine.quota import NO_USAGE, ExceededLimit, Usage
 from edge.engine.sessions import Session
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
@@ -199,7 +198,7 @@ def _store_for_session(
     """Store a message and send it to the session of its full JID, if that has room for it."""
     limits = context.limits
     used = offline.usage_in_flight(tx, generation, offline.SESSION_RECEIPT, message.sender)
-    buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+    buffer = Usage(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
     size = len(pack(context, message.content).body)
     if not send_share.has_room(buffer, *used, size):
         return Refusal(NO_ROOM, RefusalReason.SESSION_FULL, limits.unacknowledged_bytes)
@@ -276,27 +275,27 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
         _send_row(tx, offline.RECEIPT, row, message, session.generation)
 
 
-def _window(context: Context) -> BufferSize:
+def _window(context: Context) -> Usage:
     """Return how many stored messages of its account a session may have unacknowledged."""
     limits = context.limits
-    buffer = BufferSize(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+    buffer = Usage(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
     part = buffer.divided_by(WINDOW_DIVISOR)
-    return part._replace(stanzas=min(WINDOW, part.stanzas))
+    return part._replace(messages=min(WINDOW, part.messages))
 
 
 def _usage_of_window(
     context: Context, tx: Transaction, account: str, generation: int
-) -> BufferSize | None:
+) -> Usage | None:
     """Return the stored messages of an account that one of its sessions has unacknowledged.
 
     Return `None` if another session has any, so that this one must wait.
     """
-    own = send_share.EMPTY
+    own = NO_USAGE
     for session in sessions.of_account(tx, f"{account}@{context.domain}"):
         used, _ = offline.usage_in_flight(tx, session.generation, offline.RECEIPT)
         if session.generation == generation:
             own = used
-        elif used.stanzas:
+        elif used.messages:
             return None
     return own
 

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import in_flight, quota
 from edge.engine.database import MessageBytes, Transaction
-from edge.engine.quota import Usage
-from edge.engine.send_share import EMPTY, BufferSize
+from edge.engine.quota import NO_USAGE, Usage
 
 RECEIPT: Final = "offline"
 """`Receipt.kind` of the stanzas of this table that were sent to a session of the account."""
@@ -169,7 +168,7 @@ def has_waiting(tx: Transaction, account: str) -> bool:
 
 
 def read_page(
-    tx: Transaction, account: str, window: BufferSize, used: BufferSize = EMPTY
+    tx: Transaction, account: str, window: Usage, used: Usage = NO_USAGE
 ) -> list[tuple[int, StoredMessage]]:
     """Return the oldest messages of an account that no session was sent, as many as fit, each after
     its row.
@@ -178,12 +177,12 @@ def read_page(
     it is larger.
     """
     found: list[tuple[int, StoredMessage]] = []
-    for values in tx.run(_WAITING, (account, window.stanzas)):
+    for values in tx.run(_WAITING, (account, window.messages)):
         row, message = _stored(values)
         size = len(message.content.body)
         if not window.has_room(used, size):
             break
-        used = BufferSize(used.stanzas + 1, used.bytes + size)
+        used = Usage(used.messages + 1, used.bytes + size)
         found.append((row, message))
     return found
 
@@ -203,15 +202,15 @@ def _stored(values: Sequence[Any]) -> tuple[int, StoredMessage]:
 
 def usage_in_flight(
     tx: Transaction, generation: int, kind: str, sender: str = ""
-) -> tuple[BufferSize, BufferSize]:
+) -> tuple[Usage, Usage]:
     """Return the number and bytes of messages that a session was sent and has not acknowledged.
 
     `kind` is that of their receipts. The second value is what the account of `sender` has of them.
     """
     if not in_flight.has_rows(tx, kind, generation):
-        return EMPTY, EMPTY
+        return NO_USAGE, NO_USAGE
     messages, size, mine, my_size = tx.row(_SENT, (generation, kind, _bare(sender)))
-    return BufferSize(messages, size), BufferSize(mine, my_size)
+    return Usage(messages, size), Usage(mine, my_size)
 
 
 def remove(tx: Transaction, account: str, rows: Sequence[int]) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine.quota import Usage
+from edge.engine.quota import NO_USAGE, Usage
 
 
 class Level(IntEnum):
@@ -294,16 +294,13 @@ class _Room:
     def _fits(self, one: Candidate) -> bool:
         lane = one.lane
         name, window = (None, self._window) if lane is None else (lane.session, lane.window)
-        used = self._used.get(name)
-        if used is not None and (
-            used.messages >= window.messages or used.bytes + one.bytes > window.bytes
-        ):
+        if not window.has_room(self._used.get(name, NO_USAGE), one.bytes):
             self._full.add(name)  # a smaller message must not pass
         return name not in self._full
 
     def _count(self, one: Candidate) -> None:
         name = None if one.lane is None else one.lane.session
-        used = self._used.get(name, Usage())
+        used = self._used.get(name, NO_USAGE)
         self._used[name] = Usage(used.messages + 1, used.bytes + one.bytes)
         if (id := _lane_id(one)) is not None:
             self._ids.add(id)

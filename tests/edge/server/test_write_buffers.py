@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from edge.engine.database import MessageBytes, Receipt
-from edge.engine.send_share import EMPTY, BufferSize, SendShares
+from edge.engine.quota import Usage
+from edge.engine.send_share import SendShares
 from edge.server.write_tracker import Unstored, WriteTracker
 
 ROW = Receipt("kind", 1)
@@ -53,7 +54,7 @@ def test_all_stanzas_are_taken_once_including_rows() -> None:
     assert tracker.take_all() == []
 
 
-SIZE = BufferSize(16, 1600)
+SIZE = Usage(16, 1600)
 
 
 def filled(*used: tuple[str, int]) -> SendShares:
@@ -98,4 +99,4 @@ def test_removed_stanzas_make_room() -> None:
     assert shares.has_room("a", 50)
     shares.remove("a", 100)
     shares.remove("b", 7)
-    assert shares.used == EMPTY
+    assert shares.used == Usage()

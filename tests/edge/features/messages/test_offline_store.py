@@ -10,7 +10,6 @@ import pytest
 from edge.engine import database, in_flight
 from edge.engine.database import MessageBytes, Receipt, Transaction
 from edge.engine.quota import Usage, WaitingUsage
-from edge.engine.send_share import BufferSize
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage, StoredMessage
@@ -80,7 +79,7 @@ def test_page_holds_the_oldest_messages_within_limits(
     tx: Transaction, account: str, count: int, max_bytes: int, rows: list[int]
 ) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
-    page = store.read_page(tx, account, BufferSize(count, max_bytes))
+    page = store.read_page(tx, account, Usage(count, max_bytes))
     assert page == [(row, stored(SENDER)) for row in rows]
 
 
@@ -89,11 +88,11 @@ def test_page_fits_into_the_window_beside_what_is_in_flight(tx: Transaction) -> 
     in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
     in_flight.begin(tx, Receipt(store.SESSION_RECEIPT, 2), 7)
     for window, rows in (
-        (BufferSize(2, 99), [3]),
-        (BufferSize(3, 20), [3]),
-        (BufferSize(1, 9), []),
+        (Usage(2, 99), [3]),
+        (Usage(3, 20), [3]),
+        (Usage(1, 9), []),
     ):
-        page = store.read_page(tx, "valve", window, BufferSize(1, 10))
+        page = store.read_page(tx, "valve", window, Usage(1, 10))
         assert [row for row, _message in page] == rows
 
 
@@ -124,7 +123,7 @@ def test_usage_in_flight_is_counted_by_session_kind_and_source(tx: Transaction) 
     ):
         in_flight.begin(tx, Receipt(kind, row), generation)
     found = store.usage_in_flight(tx, 7, store.SESSION_RECEIPT, SENDER)
-    assert found == (BufferSize(2, 2 * charge), BufferSize(1, charge))
+    assert found == (Usage(2, 2 * charge), Usage(1, charge))
 
 
 def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
@@ -137,7 +136,7 @@ def test_old_messages_expire_unless_they_are_in_flight(tx: Transaction) -> None:
     assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
     assert store.oldest_since(tx) == 1010.0
     assert store.expire(tx, 10) == []
-    assert [row for row, _ in store.read_page(tx, "valve", BufferSize(9, 99))] == [3]
+    assert [row for row, _ in store.read_page(tx, "valve", Usage(9, 99))] == [3]
     in_flight.take_unacknowledged(tx, 7)
     assert store.oldest_since(tx) == 1000.0
 
