@@ -9,10 +9,10 @@ import pytest
 from benchmarks import scale
 from edge.features.custody.rules import ACKNOWLEDGED, OFFERED, RELEASED, Answer
 from edge.features.custody.xmpp import CONDITIONS
-from edge.features.outbox import rules
-from edge.features.queues.rules import transitions
+from edge.features.outbox.rules import Level
+from edge.features.queues.rules.transitions import Kind
 from edge.xmpp.errors import STANZA_CONDITIONS
-from edge.xmpp.stream.states import diagram
+from tests.helpers import diagrams
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
@@ -36,7 +36,11 @@ def receiver_table() -> str:
 
 @pytest.mark.parametrize(
     "drawn",
-    [diagram(), *map(rules.diagram, rules.Level), *map(transitions.diagram, transitions.Kind)],
+    [
+        diagrams.of_stream(),
+        *map(diagrams.of_outgoing_message, Level),
+        *map(diagrams.of_queued_item, Kind),
+    ],
 )
 def test_each_diagram_is_made_from_its_table(drawn: str) -> None:
     assert f"```mermaid\n{drawn}\n```" in TABLES

@@ -353,18 +353,3 @@ def _first_by_source(candidates: Iterable[Candidate]) -> dict[str, int]:
 
 def _is_delivered_by_sending(one: Candidate, send: Input) -> bool:
     return one.level == Level.ACKNOWLEDGED or one.state == State.PLAIN or send is Input.SEND_PLAIN
-
-
-def diagram(level: Level) -> str:
-    """Draw the transitions of a level as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED}"]
-    for state, row in TABLE[level].items():
-        for event, (then, action) in row.items():
-            does = "" if action is Action.NONE else f" / {action.name.lower().replace('_', ' ')}"
-            lines.append(f"    {_node(state)} --> {_node(then)}: {event.value}{does}")
-    lines += [f"    {_node(state)} --> [*]" for state in State if state in TERMINAL]
-    return "\n".join(lines)
-
-
-def _node(state: str) -> str:
-    return state.replace(" ", "_")

@@ -1,7 +1,7 @@
 """The state machine of stream negotiation, as one table (RFC 6120, sections 4 to 7; XEP-0388).
 
 `TRANSITIONS` maps each state and input to the rule that `negotiation` follows and to the states
-that the rule may lead to. `diagram` draws the table for the documentation.
+that the rule may lead to.
 
 An input that is not in the table ends the stream if it comes from the peer, and raises `UsageError`
 if it comes from the caller. After the end of the stream, all inputs are ignored.
@@ -195,15 +195,3 @@ for _state in State:
         TRANSITIONS[_state, Input.CLOSE] = Transition(Rule.CLOSE, _END)
         TRANSITIONS[_state, Input.PEER_ERROR] = Transition(Rule.CLOSE, _END)
         TRANSITIONS[_state, Input.FAULT] = Transition(Rule.FAULT, _END)
-
-
-def diagram() -> str:
-    """Return `TRANSITIONS` as a Mermaid state diagram, without the transitions to `closed`."""
-    lines = ["stateDiagram-v2", f"    [*] --> {State.CONNECTED.value}"]
-    for (state, event), transition in TRANSITIONS.items():
-        lines += [
-            f"    {state.value} --> {then.value}: {event.value}"
-            for then in transition.then
-            if then is not State.CLOSED
-        ]
-    return "\n".join(lines)

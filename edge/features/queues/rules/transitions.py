@@ -76,7 +76,8 @@ NOTIFIED: Final = frozenset({Loss.UNAVAILABLE, Loss.UNSUBSCRIBED, Loss.TIMEOUT, 
 """Losses after which the member is notified that it no longer has the lock, for items of queue
 nodes. After other losses the member's session no longer exists."""
 
-_COMES_BACK: Final = frozenset({Outcome.READY, Outcome.READY_FOR_ANOTHER})
+COMES_BACK: Final = frozenset({Outcome.READY, Outcome.READY_FOR_ANOTHER})
+"""Outcomes after which the item is delivered again."""
 
 
 def kind(qos: int | None) -> Kind:
@@ -94,20 +95,6 @@ def outcome(kind: Kind, loss: Loss, deliveries: int, max_deliveries: int) -> Out
         max_deliveries: the number of deliveries after which the item is dead.
     """
     found = TRANSITIONS[kind][loss]
-    if found in _COMES_BACK and deliveries >= max_deliveries:
+    if found in COMES_BACK and deliveries >= max_deliveries:
         return Outcome.DEAD
     return found
-
-
-def diagram(kind: Kind) -> str:
-    """Return the state diagram of items of a kind, in Mermaid syntax."""
-    names = {Outcome.READY_FOR_ANOTHER: "ready", Outcome.STAYS: "locked"}
-    lines = ["stateDiagram-v2", "    [*] --> ready", "    ready --> locked: assigned"]
-    if kind is Kind.SHARE_0:
-        return "\n".join([*lines[:2], "    ready --> [*]: sent"])
-    for loss, found in TRANSITIONS[kind].items():
-        lines.append(f"    locked --> {names.get(found, found.value)}: {loss.value}")
-    if not _COMES_BACK.isdisjoint(TRANSITIONS[kind].values()):
-        lines.append("    locked --> dead: too many deliveries")
-    lines.append("    locked --> [*]: completed")
-    return "\n".join([*lines, "    dead --> ready: requeued"])

@@ -21,6 +21,7 @@ from edge.features.outbox.rules import (
     Level,
     State,
 )
+from tests.helpers import diagrams
 
 WINDOW = Usage(8, 64 * 1024)
 LIVE = [state for state in State if state not in TERMINAL]
@@ -247,7 +248,7 @@ def test_message_id_is_unique_among_neighbours() -> None:
 
 
 def test_diagram_shows_each_transition() -> None:
-    diagram_lines = rules.diagram(Level.ASSURED).splitlines()
+    diagram_lines = diagrams.of_outgoing_message(Level.ASSURED).splitlines()
     assert "    released --> in_doubt: final error" in diagram_lines
     assert "    offered --> offered: session lost / refund attempt" in diagram_lines
     assert len(diagram_lines) == 5 + sum(len(rows) for rows in TABLE[Level.ASSURED].values())

@@ -16,10 +16,15 @@ from edge.features.queues.rules.assignment import (
 )
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason, diagnose
 from edge.features.queues.rules.locks import Action, Lock, Role, Verdict, decide
-from edge.features.queues.rules.transitions import Kind, Loss, Outcome, diagram, kind, outcome
-
-COMES_BACK = (Outcome.READY, Outcome.READY_FOR_ANOTHER)
-
+from edge.features.queues.rules.transitions import (
+    COMES_BACK,
+    Kind,
+    Loss,
+    Outcome,
+    kind,
+    outcome,
+)
+from tests.helpers import diagrams
 
 # Transitions
 
@@ -40,7 +45,7 @@ def test_an_item_of_a_queue_node_comes_back_after_each_loss_except_a_restart() -
         Loss.UNLOCKED,
         Loss.REFUSED,
     }
-    assert set(outcomes.values()) <= set(COMES_BACK)
+    assert set(outcomes.values()) <= COMES_BACK
 
 
 def test_only_qos_1_items_of_shared_subscriptions_are_reassigned() -> None:
@@ -58,7 +63,7 @@ def test_the_kind_of_an_item_depends_on_the_members_qos() -> None:
 
 @pytest.mark.parametrize("of", Kind)
 def test_the_diagram_shows_each_loss_of_a_locked_item(of: Kind) -> None:
-    lines = [line.strip() for line in diagram(of).splitlines()]
+    lines = [line.strip() for line in diagrams.of_queued_item(of).splitlines()]
     locked = of is not Kind.SHARE_0
     assert ("ready --> [*]: sent" in lines) is not locked
     for loss in Loss:

@@ -22,7 +22,8 @@ from edge.xmpp.stream.actions import (
 )
 from edge.xmpp.stream.negotiation import Negotiation
 from edge.xmpp.stream.requests import classify
-from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
+from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State
+from tests.helpers import diagrams
 from tests.helpers.negotiation import (
     ABORT,
     ABORT2,
@@ -166,7 +167,7 @@ def test_a_rule_with_a_wrong_target_is_a_usage_error(monkeypatch: pytest.MonkeyP
 
 
 def test_the_diagram_shows_every_state() -> None:
-    lines = diagram()
+    lines = diagrams.of_stream()
     for state in State:
         assert (f" {state.value}" in lines) == (state is not State.CLOSED)
     assert "    looking_up --> challenged: credentials found" in lines.splitlines()
