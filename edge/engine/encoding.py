@@ -29,15 +29,19 @@ def encode(context: Context, protocol: str, message: SentMessage) -> bytes:
     Return empty bytes if the protocol has no encoder of the message's type: its sessions do not get
     such messages. An encoder that fails is reported, and does not affect other messages.
     """
-    encoder = context.hooks.encoders.get((protocol, type(message)))
-    if encoder is None:
-        return b""
     try:
-        return encoder(context, message)
+        return encode_part(context, protocol, message)
     except Exception as error:
         report = {"message": f"a message cannot be encoded: {error!r}", "exception": error}
         asyncio.get_running_loop().call_exception_handler(report)
         return b""
+
+
+def encode_part(context: Context, protocol: str, message: SentMessage) -> bytes:
+    """Encode a message as `encode` does, for the encoder of a message that has it as a part; raise
+    what the encoder of the part raises."""
+    encoder = context.hooks.encoders.get((protocol, type(message)))
+    return b"" if encoder is None else encoder(context, message)
 
 
 def encodings(context: Context, message: SentMessage) -> Iterator[bytes]:

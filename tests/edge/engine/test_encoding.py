@@ -155,6 +155,10 @@ async def test_an_encoder_that_fails_is_reported(gateway: Gateway) -> None:
     assert encode(context, PROTOCOL, Reading("no number")) == b""
     assert [type(report["exception"]) for report in reports] == [ValueError]
     assert encode(context, PROTOCOL, Reading("2")) == bytes(2)
+    reports.clear()
+    content = AccountMessage(Reading("no number"), PUMP, PUMP, MessageType.CHAT, storable=True)
+    assert encode(context, PROTOCOL, content) == b""
+    assert [type(report["exception"]) for report in reports] == [ValueError]
 
 
 def test_the_size_counts_all_texts_and_bytes() -> None:

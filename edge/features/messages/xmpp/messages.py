@@ -14,7 +14,7 @@ from edge.engine import addresses, destinations, message_counts, refusals
 from edge.engine.access import Sender
 from edge.engine.database import MessageBytes, Transaction
 from edge.engine.destinations import Rejection
-from edge.engine.encoding import encode, unpack
+from edge.engine.encoding import encode_part, unpack
 from edge.engine.hooks import Context, Hooks, Message, UnreadablePayload, Work
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
@@ -180,7 +180,7 @@ def read_operator_message(body: bytes, sender: str, to: str) -> AccountMessage:
 
 def _encode_bytes(context: Context, message: MessageBytes) -> bytes:
     if message.kind:
-        return encode(context, PROTOCOL, unpack(context, message))
+        return encode_part(context, PROTOCOL, unpack(context, message))
     if message.content_type == CONTENT_TYPE:
         return message.body
     content = containers.element(message.body, message.content_type)
@@ -189,14 +189,14 @@ def _encode_bytes(context: Context, message: MessageBytes) -> bytes:
 
 def _encode_message(context: Context, message: AccountMessage) -> bytes:
     content = message.content
-    stanza = encode(context, PROTOCOL, content)
+    stanza = encode_part(context, PROTOCOL, content)
     if isinstance(content, MessageBytes) and content.content_type != CONTENT_TYPE:
         return stamped(stanza, message.sender, message.to)  # XMPP's own has its addresses
     return stanza
 
 
 def _encode_stored(context: Context, message: StoredMessage) -> bytes:
-    stanza = encode(context, PROTOCOL, message.content)
+    stanza = encode_part(context, PROTOCOL, message.content)
     if message.received is None:
         return stanza
     return stamped_with(stanza, message.sender, serialize.delay(context.domain, message.received))

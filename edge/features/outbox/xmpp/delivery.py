@@ -15,7 +15,7 @@ from edge import jid
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.encoding import encode
+from edge.engine.encoding import encode_part
 from edge.engine.hooks import Contents, Context, Hooks, Message, Work
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
@@ -67,12 +67,7 @@ def _encode_request(context: Context, request: QosRequest) -> bytes:
     msg_id = b"" if kind is RequestKind.ACKNOWLEDGED else f"{epoch}-{row}".encode()
     message = b""
     if content is not None:
-        stanza = (
-            encode(context, PROTOCOL, content)
-            if content.kind or content.content_type
-            else content.body
-        )
-        message = stamped(stanza, sender, to)
+        message = stamped(encode_part(context, PROTOCOL, content), sender, to)
     id = iq_ids.make(epoch, _ID_KINDS[kind], row)
     payload = b"%b%b%b%b%b" % (before_id, msg_id, after_id, message, end)
     return serialize.iq_set(id, session, sender, payload)
@@ -92,7 +87,7 @@ def _payload_parts(kind: RequestKind, namespace: str) -> tuple[bytes, bytes, byt
 
 def _encode_plain(context: Context, message: PlainMessage) -> bytes:
     delay = serialize.delay(context.domain, message.received)
-    body = as_client_stanza(encode(context, PROTOCOL, message.content))
+    body = as_client_stanza(encode_part(context, PROTOCOL, message.content))
     return stamped_with(body, message.sender, delay, message.to)
 
 
