@@ -249,9 +249,6 @@ class Event(Generic[P]):
     The type parameter lists the arguments of the functions that can be registered for it.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
 
 class RegistrationError(FieldpostError):
     """Two features register a value for the same key."""

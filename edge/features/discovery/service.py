@@ -35,7 +35,7 @@ NO_QOS: Final = ""
 Announced: TypeAlias = tuple[str, str, str]
 """The capabilities that a presence announces: hash function, node and verification string."""
 
-CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]("capabilities needed")
+CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]()
 """Hook event: the capabilities that a session announced are needed to find out its QoS support.
 
 The hook records them by `set_announced`.

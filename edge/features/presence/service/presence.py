@@ -50,10 +50,10 @@ REQUESTS_DIVISOR: Final = 4
 limits of unacknowledged stanzas and bytes, divided by this number.
 """
 
-PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]("available to pubsub")
+PUBSUB_AVAILABLE: Final = Event[[Context, Transaction, Sender]]()
 """Hook event: a session has sent available presence to the publish-subscribe service."""
 
-PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]("unavailable to pubsub")
+PUBSUB_UNAVAILABLE: Final = Event[[Context, Transaction, Sender]]()
 """Hook event: a session has sent unavailable presence to the publish-subscribe service."""
 
 

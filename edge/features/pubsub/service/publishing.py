@@ -331,7 +331,7 @@ def _max_items(context: Context, node: Node, attributes: ItemAttributes) -> int:
 
 ITEM_PUBLISHED: Final = Event[
     [Context, Transaction, Node, Sender, NewItem, ItemOptions, Sequence[int]]
-]("item published")
+]()
 """Event of a published item, with its options and the queue numbers of the shares that get it; its
 handlers run in the transaction of the publication."""
 

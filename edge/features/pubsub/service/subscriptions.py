@@ -453,7 +453,7 @@ def _apply_change(
 
 # Sessions and time
 
-AVAILABLE_AGAIN: Final = Event[[Context, Transaction, Sender]]("available to pubsub again")
+AVAILABLE_AGAIN: Final = Event[[Context, Transaction, Sender]]()
 """Event of a session that is available to the pubsub service again (`on_pubsub_available`)."""
 
 
