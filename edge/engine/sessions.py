@@ -117,7 +117,6 @@ class Session(NamedTuple):
             none, `None` while that is not known.
         since: when it was bound, in service seconds.
         resends: as in `Declaration`, like the attributes that follow.
-        has_lane: whether messages to it have limits and an order of their own.
     """
 
     generation: int
@@ -133,7 +132,11 @@ class Session(NamedTuple):
     ordered: bool
     window: int | None
     ids: int | None
-    has_lane: bool
+
+    @property
+    def has_lane(self) -> bool:
+        """Return whether messages to it have limits and an order of their own."""
+        return bool(self.ordered or self.window or self.ids)
 
 
 def bind(
@@ -296,7 +299,5 @@ def _session(row: Sequence[Any]) -> Session:
     generation, full, detached, available, accepts, rank, gets_items, qos, since, *traits = row
     flags = bool(detached), bool(available), bool(accepts)
     resends, ordered, window, ids = traits
-    state = *flags, rank, bool(gets_items), qos, since
-    has_lane = bool(ordered or window or ids)
     declared = bool(resends), bool(ordered), window, ids
-    return Session(generation, full, *state, *declared, has_lane)
+    return Session(generation, full, *flags, rank, bool(gets_items), qos, since, *declared)

@@ -170,8 +170,8 @@ def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage)
         return None
     if not context.hooks.stores_messages:
         return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
-    exceeded = store(context, tx, message)
-    return None if exceeded is None else _storage_refusal(exceeded)
+    row = store(context, tx, message)
+    return _storage_refusal(row) if isinstance(row, ExceededLimit) else None
 
 
 def _store_and_send(
@@ -182,7 +182,7 @@ def _store_and_send(
     size = len(pack(context, message.content).body)
     has_room = used is not None and _window(context).has_room(used, size)
     is_next = has_room and not offline.has_waiting(tx, message.account)
-    row = _store(context, tx, message)
+    row = store(context, tx, message)
     if isinstance(row, ExceededLimit):
         return _storage_refusal(row)
     if is_next:
@@ -202,7 +202,7 @@ def _store_for_session(
     size = len(pack(context, message.content).body)
     if not send_share.has_room(buffer, *used, size):
         return Refusal(NO_ROOM, RefusalReason.SESSION_FULL, limits.unacknowledged_bytes)
-    row = _store(context, tx, message)
+    row = store(context, tx, message)
     if isinstance(row, ExceededLimit):
         return _storage_refusal(row)
     _send_row(tx, offline.SESSION_RECEIPT, row, message, generation)
@@ -221,17 +221,12 @@ def _storage_refusal(exceeded: ExceededLimit) -> Refusal:
     return Refusal(exceeded.name, reason, exceeded.value)
 
 
-def store(context: Context, tx: Transaction, message: AccountMessage) -> ExceededLimit | None:
-    """Store a message for an existing account; return the limit that it exceeds, if any.
+def store(context: Context, tx: Transaction, message: AccountMessage) -> int | ExceededLimit:
+    """Store a message for an existing account; return its row, or the limit that it exceeds.
 
     A message that an ended session did not acknowledge may use the disk reserve, because it was
     admitted before.
     """
-    row = _store(context, tx, message)
-    return row if isinstance(row, ExceededLimit) else None
-
-
-def _store(context: Context, tx: Transaction, message: AccountMessage) -> int | ExceededLimit:
     account, sender = message.account, message.sender
     received = None if message.delayed else tx.now.wall
     stored = StoredMessage(pack(context, message.content), sender, received)

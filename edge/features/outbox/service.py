@@ -176,9 +176,9 @@ class FailureReport(NamedTuple):
         return self.destination
 
 
-ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, DeliveryFailure]](
-    "item message ended"
-)
+ITEM_MESSAGE_ENDED: Final = Event[
+    [Context, Transaction, OutboxRow, Input, State, DeliveryFailure]
+]()
 """Hook event: a message with an item of a queue is finished, or was sent at QoS 1 to a session that
 ended without an answer, so that another session can have the item.
 
@@ -561,7 +561,7 @@ def _report(
         message = AccountMessage(
             stored, sender, source, MessageType.ERROR, storable=True, delayed=True
         )
-        is_stored = messages.store(context, tx, message) is None
+        is_stored = isinstance(messages.store(context, tx, message), int)
     if session is None:
         return
     if not is_stored:
@@ -673,8 +673,6 @@ def on_accepting(context: Context, tx: Transaction, sender: Sender) -> None:
     Messages with which the session asked to wait are sent at once, because it has just shown that
     it is ready. It can show this often, so sending them again does not count as another attempt.
     """
-    if not outbox.has_messages(tx, sender.account):
-        return
     for row in outbox.find_sendable(tx, sender.account, context.limits.outbox_window):
         if row.deferred and (row.session == sender.full or not outbox.is_session_bound(tx, row)):
             attempts = max(0, row.attempts - 1)
@@ -684,14 +682,11 @@ def on_accepting(context: Context, tx: Transaction, sender: Sender) -> None:
 
 def on_qos_known(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send the messages that only this session may get, because its QoS support is now known."""
-    if outbox.has_messages(tx, sender.account):
-        send_ready(context, tx, sender.account)
+    send_ready(context, tx, sender.account)
 
 
 def on_resumed(context: Context, tx: Transaction, sender: Sender) -> None:
     """Restart the timers of unanswered requests, which are sent again to the resumed session."""
-    if not outbox.has_messages(tx, sender.account):
-        return
     for row in outbox.find_unfinished(tx, sender.account, sender.full):
         if row.due is not None and outbox.is_in_flight(tx, row):
             _restart_timer(context, tx, row)
