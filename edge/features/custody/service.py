@@ -21,7 +21,7 @@ from edge.engine import destinations, events, message_counts, quota, refusals, s
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Context, Destination, Hooks, Message
+from edge.engine.hooks import ALLOWED, Contents, Context, Destination, Hooks, Message
 from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.quota import ExceededLimit
 from edge.errors import ServiceError
@@ -170,16 +170,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         store.release(tx, held, context.limits.released_keys, sender.generation)
     elif decision.effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
-    reason = contents.unreadable
-    if decision.effect is _DELIVER:
-        reason = destination.deliver(context, tx, message, contents)
-        if not reason:
-            message_counts.count(tx, 2, message_counts.DELIVERED)
-            return
-        decision = rules.UNFIT
-    reason = reason if error is None else str(error)
-    _keep_undelivered(context, tx, message, decision, reason)
-    _conclude(context, tx, sender, decision, error, over)
+    _carry_out(context, tx, destination, message, contents, decision, error, over)
 
 
 def acknowledge(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
@@ -207,15 +198,37 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
         readable=not contents.unreadable,
     )
     decision = rules.ACKNOWLEDGED[situation]
-    reason = contents.unreadable
+    _carry_out(context, tx, destination, message, contents, decision, error, over)
+
+
+def _carry_out(
+    context: Context,
+    tx: Transaction,
+    destination: Destination,
+    message: Message,
+    contents: Contents,
+    decision: Decision,
+    error: ServiceError[Any] | None,
+    over: ExceededLimit | None,
+) -> None:
+    """Deliver a message or keep it as a dead letter, as the decision requires; then raise the error
+    that answers its sender, if any."""
+    sender, to, _body, _size, qos, msg_id, *_ = message
+    reason = contents.unreadable if error is None else str(error)
     if decision.effect is _DELIVER:
         reason = destination.deliver(context, tx, message, contents)
         if not reason:
-            message_counts.count(tx, 1, message_counts.DELIVERED)
+            message_counts.count(tx, qos, message_counts.DELIVERED)
             return
         decision = rules.UNFIT
-    _keep_undelivered(context, tx, message, decision, reason)
-    if _is_refusal(decision):
+    if decision.effect in (_REPORT, _DEAD_LETTER):
+        letter = DeadLetter(
+            sender.full, msg_id, to.full, qos, message.content, reason, recipient=to.local or None
+        )
+        outbox.add_dead_letter(context, tx, letter)
+        if decision.effect is _REPORT:
+            outbox.report_refused(context, tx, letter)
+    if qos == 1 and _is_refusal(decision):  # at level 2 it was counted as accepted
         message_counts.count(tx, 1, message_counts.REFUSED)
     _conclude(context, tx, sender, decision, error, over)
 
@@ -346,26 +359,6 @@ def _drop(context: Context, tx: Transaction, held: HeldMessage, name: str, reaso
         "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
     )
     events.append(tx, events.SYSTEM, event)
-
-
-def _keep_undelivered(
-    context: Context,
-    tx: Transaction,
-    message: Message,
-    decision: Decision,
-    reason: str,
-) -> None:
-    """Keep a message that is not delivered as a dead letter, and send its sender an error message,
-    if a decision requires it."""
-    if decision.effect not in (_REPORT, _DEAD_LETTER):
-        return
-    sender, to, _body, _size, qos, msg_id, *_ = message
-    letter = DeadLetter(
-        sender.full, msg_id, to.full, qos, message.content, reason, recipient=to.local or None
-    )
-    outbox.add_dead_letter(context, tx, letter)
-    if decision.effect is _REPORT:
-        outbox.report_refused(context, tx, letter)
 
 
 def register(hooks: Hooks) -> None:

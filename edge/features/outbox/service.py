@@ -40,7 +40,6 @@ from edge.features.outbox.store.outbox import find_by_source as find_by_source
 from edge.features.outbox.store.outbox import is_in_flight as is_in_flight
 from edge.features.outbox.store.outbox import remove as remove
 from edge.features.outbox.store.outbox import reserve as reserve
-from edge.features.outbox.store.outbox import usage as usage
 from edge.features.outbox.targets import Targets, find_targets, is_eligible
 from sync.common import backoff
 
