@@ -27,17 +27,6 @@ _CRL: Final = "crl"
 """The key in `meta` of the number of the last certificate revocation list (CRL)."""
 
 
-class Certificate(NamedTuple):
-    """A certificate: `serial` is hexadecimal, `name` the device, which may have been removed."""
-
-    fingerprint: bytes
-    name: str
-    serial: str
-    issued: int
-    not_after: int
-    revoked: int | None
-
-
 class IssuedCertificate(NamedTuple):
     """A recorded certificate, to explain why a login with it is refused.
 
@@ -80,10 +69,6 @@ SELECT name, revoked IS NOT NULL, account IS NULL FROM certificates WHERE finger
 _REVOKE: Final = """
 UPDATE certificates SET revoked = ?
 WHERE account = (SELECT id FROM accounts WHERE name = ?) AND revoked IS NULL
-"""
-_LIST: Final = """
-SELECT fingerprint, name, serial, issued, not_after, revoked FROM certificates
-ORDER BY name, issued, fingerprint
 """
 _VALID: Final = """
 SELECT count(*) FROM certificates AS c JOIN accounts AS a ON a.id = c.account
@@ -153,11 +138,6 @@ def find_issued(tx: Transaction, fingerprint: bytes) -> IssuedCertificate | None
 def revoke(tx: Transaction, name: str) -> int:
     """Revoke all certificates of a device; return the number that were not revoked before."""
     return tx.run(_REVOKE, (tx.now.wall, name)).rowcount
-
-
-def list_all(tx: Transaction) -> list[Certificate]:
-    """Return all recorded certificates, including those of removed devices."""
-    return [Certificate(*row) for row in tx.rows(_LIST)]
 
 
 def latest_expiry(tx: Transaction) -> dict[str, int]:

@@ -12,11 +12,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from edge.engine.database import Transaction
 from edge.errors import SetupError
-from edge.features.accounts.store import certificates as issued
 from edge.ops import current_time, setup
 from edge.ops.certificates import certificates, der, pki
 from edge.ops.devices import devices
 from sync.common.certificates import common_name, pem
+from tests.helpers import issued_certificates
 from tests.helpers.folder import change, query
 
 DAY = 24 * 3600 * 1000
@@ -261,7 +261,7 @@ def test_unsupported_key_type_is_reported(folder: Path) -> None:
 
 def test_issued_certificate_is_recorded(folder: Path) -> None:
     certificate = read(provision(folder) / "cert.pem")
-    (row,) = query(folder, issued.list_all)
+    (row,) = query(folder, issued_certificates.list_all)
     assert row.not_after == certificate.not_valid_after_utc.timestamp() * 1000
     serial = f"{certificate.serial_number:x}"
     assert (row.name, row.serial, row.revoked) == ("pump1", serial, None)

@@ -22,7 +22,7 @@ from edge.ops.certificates import certificates, pki
 from edge.ops.devices import device_status, devices
 from sync.common import durable_files
 from sync.common.durable_files import FolderBusyError
-from tests.helpers import waiting
+from tests.helpers import issued_certificates, waiting
 from tests.helpers.folder import change, configure, fieldpost, query, system_events
 from tests.helpers.gateway import Gateway
 
@@ -264,7 +264,7 @@ def test_removal_keeps_only_revoked_certificates(folder: Path) -> None:
     assert device_status.list_all(folder) == []
     assert owner(folder, certificate) is None
     assert not place.exists()
-    (certificate_row,) = query(folder, issued.list_all)
+    (certificate_row,) = query(folder, issued_certificates.list_all)
     assert (certificate_row.name, certificate_row.revoked is None) == ("pump1", False)
     (event,) = system_events(folder)
     assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
