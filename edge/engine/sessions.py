@@ -148,7 +148,7 @@ def bind(
     grant: int | None = None,
     declared: Declaration = XMPP,
 ) -> None:
-    """Insert a session; its full JID must be free.
+    """Insert a session; its full address must be free.
 
     `grant` is the account's login grant (`accounts.login_grant`), or `None` if the session logged
     in to another server, of which the gateway is a component.
@@ -158,7 +158,7 @@ def bind(
 
 
 def find_generation(tx: Transaction, full: str) -> int | None:
-    """Return the generation of the session with a full JID, or `None`."""
+    """Return the generation of the session with a full address, or `None`."""
     found = find(tx, full)
     return None if found is None else found.generation
 
@@ -233,7 +233,7 @@ def run_ready_hooks(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
-    """Return the sender of a session's stanzas, or `None` if the session has ended.
+    """Return the sender of a session's requests, or `None` if the session has ended.
 
     The result is cached across transactions until the session or an account changes.
     """
@@ -274,7 +274,7 @@ def of_account(tx: Transaction, bare: str) -> Sequence[Session]:
 
 
 def find(tx: Transaction, full: str) -> Session | None:
-    """Return the session with a full JID, or `None`."""
+    """Return the session with a full address, or `None`."""
     for session in of_account(tx, full.partition("/")[0]):
         if session.full == full:
             return session
@@ -282,7 +282,7 @@ def find(tx: Transaction, full: str) -> Session | None:
 
 
 def newest(tx: Transaction) -> dict[str, int]:
-    """Return the generation of the newest session of each account that has one, by bare JID."""
+    """Return the generation of the newest session of each account that has one, by bare address."""
     return dict(tx.rows(_NEWEST))
 
 

@@ -2,7 +2,7 @@
 
 Stored messages are sent to one session of an account at a time, in the order in which they came,
 and only so many that the session has a limited number unacknowledged. A row is deleted when the
-session has acknowledged its stanza. After a crash, or if the session ends before, the message is
+session has acknowledged its message. After a crash, or if the session ends before, the message is
 sent again. New messages wait behind stored ones (RFC 6120, section 10.1).
 
 A message whose sender is told that it was handled (`AccountMessage.acknowledged`) is stored before
@@ -42,12 +42,11 @@ This keeps a slow radio link busy for one round trip.
 """
 
 WINDOW_DIVISOR: Final = 2
-"""Divisor of a session's limits of unacknowledged stanzas and bytes. The quotients limit the stored
-messages that it has unacknowledged, so that other stanzas have room.
-"""
+"""Divisor of a session's limits of unacknowledged messages and bytes. The quotients limit the
+stored ones among them, so that others have room."""
 
 NO_ROOM: Final = "crowded"
-"""The event that is logged when a stanza is refused because a session has no room for it."""
+"""The event that is logged when a message is refused because a session has no room for it."""
 
 STORED_TYPES: Final = (MessageType.NORMAL, MessageType.CHAT)
 """Types of messages that are stored (XEP-0160, section 3)."""

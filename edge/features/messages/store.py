@@ -1,6 +1,6 @@
 """The table `offline`: plain messages stored for accounts without an available session (XEP-0160).
 
-A row stays until the recipient has acknowledged its stanza. From sending to acknowledgement, it
+A row stays until the recipient has acknowledged its message. From sending to acknowledgement, it
 also has a row in the temporary table `in_flight`.
 """
 
@@ -14,10 +14,10 @@ from edge.engine.database import MessageBytes, Transaction
 from edge.engine.quota import NO_USAGE, Usage
 
 RECEIPT: Final = "offline"
-"""`Receipt.kind` of the stanzas of this table that were sent to a session of the account."""
+"""`Receipt.kind` of the messages of this table that were sent to a session of the account."""
 
 SESSION_RECEIPT: Final = "offline_session"
-"""`Receipt.kind` of the stanzas of this table that are for this session alone, because they are
+"""`Receipt.kind` of the messages of this table that are for this session alone, because they are
 addressed to its full JID. When the session ends, they are for any session of the account."""
 
 ROW_OVERHEAD: Final = 64

@@ -2,7 +2,7 @@
 
 Theory of operation. A message waits in the outbox of its recipient's account. At level 2
 (`assured`) it is offered, received, and released (`deliver`). At level 1 (`acknowledged`) it is
-sent until it is answered. Each step is one entry of `TABLE` and is stored before the stanza that
+sent until it is answered. Each step is one entry of `TABLE` and is stored before the message that
 depends on it is sent. After `received`, a message is never offered again: it belongs to the session
 that received it. If a session does not support QoS and its account allows it, the message is sent
 as a plain message, and stays one.
@@ -78,7 +78,7 @@ class Action(Enum):
     """An action that a transition requires besides the change of the message's state."""
 
     NONE = "nothing"
-    SEND = "send the stanza of the next state"
+    SEND = "send the request of the next state"
     DEFER = "wait as long as for an answer, then send again"
     REFUND_ATTEMPT = "do not count the attempt"
 
@@ -172,7 +172,7 @@ TABLE: Final[Mapping[int, _Rows]] = {
 }
 """All transitions; an input without an entry changes nothing.
 
-For a plain message, the empty result means that the session has acknowledged the stanza (XEP-0198)
+For a plain message, the empty result means that the session has acknowledged it (XEP-0198)
 or that it was written to the socket. A result without `received` does not answer an offer: it is a
 final error.
 """
@@ -212,7 +212,7 @@ class Candidate(NamedTuple):
     Args:
         row: its number; messages with lower numbers are older.
         source: the key within which order is kept, as in `OutboxRow`.
-        in_flight: whether its stanza was sent and has not been answered.
+        in_flight: whether it was sent and has not been answered.
         deferred: whether the device asked to wait with it.
         own: the input that sends a message which is for one session only (`SEND` or
             `SEND_PLAIN`); `None` if that session does not accept it, and for other messages.

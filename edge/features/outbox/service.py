@@ -2,7 +2,7 @@
 
 A message to an account waits in its outbox and is sent to one session, at the QoS level at which it
 came. `rules` decides how far each message has come and what is sent next; here the sessions are
-found, and each step is stored in the transaction that sends the stanza which depends on it.
+found, and each step is stored in the transaction that sends the request which depends on it.
 Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 """
 
@@ -202,7 +202,7 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
     if session is None:
         send_ready(context, tx, account)
     else:
-        _send_stanza(context, tx, row, session)
+        _send_row(context, tx, row, session)
 
 
 def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session | None:
@@ -360,7 +360,7 @@ def _send(
     if step is not None:
         row = _row_sent(context, tx, row, session, step)
         outbox.save(tx, row)
-        _send_stanza(context, tx, row, session)
+        _send_row(context, tx, row, session)
 
 
 def _row_sent(
@@ -377,7 +377,7 @@ def _row_sent(
     return sent._replace(turn=outbox.next_turn(tx))
 
 
-def _send_stanza(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
+def _send_row(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
     receipt = outbox.mark_sent(tx, row, session.generation)
     if row.due is None and row.state == State.PLAIN:
         tx.send(session.generation, _plain_message(context, tx, row), receipt)

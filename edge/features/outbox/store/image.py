@@ -38,15 +38,15 @@ class OutboxRow(NamedTuple):
         msg_id: the msgId that the sender chose.
         state: its progress, a value of `rules.State`.
         session: the full JID that it was last sent to.
-        sends: the number of stanzas sent in this state since the last answer.
-        attempts: the number of these stanzas that count as attempts.
+        sends: the number of requests sent in this state since the last answer.
+        attempts: the number of these requests that count as attempts.
         deferred: whether the device asked to wait with it.
         due: the service second at which it is sent again, unless it is answered before.
         bytes: the bytes that it counts towards limits.
         since: the service second at which it was added.
         only_session: the only full JID that may receive it, if it is for one session.
         queue_item: the item of a queue that it carries, if any.
-        turn: the number of the stanza that was last sent, if that was to a session which gets
+        turn: the number of the request that was last sent, if that was to a session which gets
             messages again in the order in which they were sent, and which may know the message by
             an id; otherwise 0.
     """
@@ -188,7 +188,7 @@ class OutboxImage(Image[int, OutboxRow]):
         bytes: the bytes that these messages count towards limits.
         bodies: the bodies of the latest messages.
         last_row: the last number that a row was given.
-        last_turn: the last number that a stanza was given (`OutboxRow.turn`).
+        last_turn: the last number that a request was given (`OutboxRow.turn`).
         due: the rows with a timer, ordered by its service second.
         since: the rows, ordered by the service second at which they were added.
     """

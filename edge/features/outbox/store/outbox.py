@@ -1,6 +1,6 @@
 """The outbox table: messages that wait for devices, and the progress of each.
 
-A row stays until its message is finished. A message whose stanza was sent and is not answered yet
+A row stays until its message is finished. A message that was sent and is not answered yet
 also has a row in `in_flight`; after a restart no message has one. Bodies are in a table of their
 own because rows are rewritten several times.
 
@@ -25,8 +25,8 @@ QOS_RECEIPT: Final = "outbox"
 """`Receipt.kind` of a message sent with QoS: in flight until the device answers it."""
 
 PLAIN_RECEIPT: Final = "outbox plain"
-"""`Receipt.kind` of a message sent as a plain one: in flight until the session acknowledges its
-stanza (XEP-0198)."""
+"""`Receipt.kind` of a message sent as a plain one: in flight until the session acknowledges it
+(XEP-0198)."""
 
 BATCH_SIZE: Final = 32
 """Maximum number of messages whose timers are handled, or that expire, in one unit of work."""
@@ -177,7 +177,7 @@ def _is_reachable(tx: Transaction, row: OutboxRow) -> bool:
 
 
 def is_in_flight(tx: Transaction, row: OutboxRow) -> bool:
-    """Return whether the stanza of a message was sent, and an answer is expected."""
+    """Return whether a message was sent, and an answer is expected."""
     return in_flight.is_in_flight(tx, _receipt(row.state, row.row))
 
 
@@ -293,7 +293,7 @@ def set_since(tx: Transaction, row: OutboxRow) -> None:
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
-    """Record that a message's stanza is sent to a session; return the stanza's receipt."""
+    """Record that a message is sent to a session; return the receipt."""
     receipt = _receipt(row.state, row.row)
     in_flight.begin(tx, receipt, generation)
     return receipt
@@ -388,7 +388,7 @@ def find_of_session(tx: Transaction, account: str, session: str) -> list[OutboxR
 
 
 def next_turn(tx: Transaction) -> int:
-    """Return the number of the next stanza to a session (`OutboxRow.turn`)."""
+    """Return the number of the next request to a session (`OutboxRow.turn`)."""
     image = _image(tx)
     image.last_turn += 1
     return image.last_turn
