@@ -12,6 +12,8 @@ from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
 from tests.helpers.store import QOS, Gateway, assured, deliver, read_element
 
 CLIENT: Final = "{jabber:client}"
+TEXT: Final = "{urn:x-fieldpost:content}text"
+"""The element of a message that is no XML but text."""
 CAM: Final = "cam@gw.example/fw"
 
 Build = Callable[..., Gateway]
@@ -75,7 +77,7 @@ def parse_request(stanza: bytes) -> DeviceRequest:
     assert (iq.tag, iq.get("type"), len(iq)) == (f"{CLIENT}iq", "set", 1)
     namespace, _, step = iq[0].tag[1:].partition("}")
     message = iq[0][0] if len(iq[0]) else None
-    text = None if message is None else message.findtext(f"{CLIENT}body")
+    text = None if message is None else message.findtext(f"{CLIENT}body") or message.findtext(TEXT)
     addresses = iq.attrib["id"], iq.attrib["from"], iq.attrib["to"]
     return DeviceRequest(*addresses, step, namespace, iq[0].get("msgId"), text, message)
 

@@ -24,7 +24,7 @@ from edge.engine.database import MessageBytes, Receipt, Send, SentMessage, Trans
 from edge.engine.encoding import encode
 from edge.engine.events import LANES, NewEvent, StoredEvent
 from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import OffloadedWork, new_context
+from edge.engine.hooks import OffloadedWork, Work, new_context
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import Bound, SessionLifecycle
 from edge.engine.sessions import XMPP, Declaration, guarded
@@ -227,6 +227,9 @@ class Gateway:
         self._bound: dict[str, int] = {}
         self.is_resumed = False
         """Whether the last session that was bound found a state of earlier sessions."""
+        self.routes: dict[str, Callable[[str], Work]] = {}
+        """The functions that return the work of what sessions of other protocols send."""
+        self._protocols: dict[int, str] = {}
         self.managed: set[str] = set()
         """Full JIDs whose sessions have stream management (XEP-0198)."""
         self.cache: dict[str, Any] = {}
@@ -274,8 +277,10 @@ class Gateway:
         return outcome
 
     def _deliver(self, sends: Sequence[Send]) -> None:
-        context = self.router.context
-        self.sent += [Sent(*send, encode(context, PROTOCOL, send.message)) for send in sends]
+        for send in sends:
+            protocol = self._protocols.get(send.generation, PROTOCOL)
+            stanza = encode(self.router.context, protocol, send.message)
+            self.sent.append(Sent(*send, stanza))
 
     def commit_in_memory(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit of work without statements, as during another commit, and commit its changes.
@@ -298,9 +303,10 @@ class Gateway:
         """Provision a device, without credentials."""
         self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
 
-    def bind(self, full: str, declared: Declaration = XMPP) -> int:
+    def bind(self, full: str, declared: Declaration = XMPP, protocol: str = PROTOCOL) -> int:
         self._generation += 1
         generation = self._generation
+        self._protocols[generation] = protocol
         bare = full.partition("/")[0]
         account = bare.partition("@")[0]
         names = account, bare, full
@@ -325,8 +331,11 @@ class Gateway:
         return self._bound[full]
 
     def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
-        """Route a stanza of a session; return its unit of work."""
+        """Route a stanza, or what another protocol has; return its unit of work."""
         generation = self._bound[full] if full in self._bound else self.bind(full)
+        protocol = self._protocols[generation]
+        if protocol in self.routes:
+            return guarded(self.routes[protocol](xml), generation)
         received = stanza(xml)
         received.acknowledged = full in self.managed
         work = self.router.route(received, full)

@@ -1,11 +1,11 @@
 """Property tests of exactly-once delivery from device to gateway to device, with crashes of each.
 
-Senders and receivers are scripted, with a memory that survives their crashes. The receivers'
-sessions are XMPP's, or such as protocols have that do not resend on a connection, have a few ids
-for messages, and require an order of releases (MQTT 5, sections 4.4 and 4.6). The gateway is the
-real router and store on a file, driven by XML. Each unit of work is first undone in memory, and
-images are compared with rows after each. A cut link loses the stanzas in transit; a resumed session
-loses nothing. The gateway may crash before a commit, or after it and before its answers.
+Senders and receivers are scripted, with a memory that survives their crashes. Each side speaks
+XMPP, or a protocol that does not resend on a connection, has a few ids for messages, and requires
+an order of releases (`tests.toy`; MQTT 5, sections 4.4 and 4.6). The gateway is the real router and
+store on a file, driven by XML and lines. Each unit of work is first undone in memory, and images
+are compared with rows after each. A cut link loses the stanzas in transit; a resumed session loses
+nothing. The gateway may crash before a commit, or after it and before its answers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine import database, meta, sessions
+from edge.engine import database, meta
 from edge.engine.database import Transaction
 from edge.engine.quota import Usage
-from edge.engine.sessions import XMPP, Declaration
-from edge.features.eventlog import service as eventlog
-from edge.features.outbox import service
-from edge.features.outbox.rules import Input, message_id
-from edge.features.outbox.service import Answer
+from edge.features.custody.rules import Reason
+from edge.features.outbox.service import QosRequest, RequestKind
 from edge.features.outbox.store import dead_letters, outbox
 from tests.helpers.outbox_image import DryRunGateway
 from tests.helpers.qos_devices import (
-    DeviceRequest,
     empty_result,
     error_result,
     make_eligible,
@@ -45,7 +41,6 @@ from tests.helpers.qos_devices import (
 )
 from tests.helpers.store import (
     DOMAIN,
-    QOS,
     Sent,
     acknowledged,
     assured,
@@ -54,6 +49,8 @@ from tests.helpers.store import (
     read_element,
     read_reply,
 )
+from tests.toy.model import add_toy, bind, line, words
+from tests.toy.requests import DECLARED, IDS
 
 if TYPE_CHECKING:
     Unit = Callable[[Transaction], bytes]
@@ -61,13 +58,9 @@ if TYPE_CHECKING:
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 SENDERS: Final = ("pump", "cam")
 RECEIVER: Final = f"valve@{DOMAIN}"
+SENDER_SESSIONS: Final = tuple(f"{name}@{DOMAIN}/fw" for name in SENDERS)
 SESSIONS: Final = (f"{RECEIVER}/fw", f"{RECEIVER}/spare")
 STEPS: Final = ("assured", "deliver", "acknowledged")
-NUMBERED: Final = Declaration(
-    QOS, adopts=False, resends=False, ordered=True, window=2, ids=3, durable=3000.0
-)
-"""What sessions declare that know messages by one of three numbers."""
-
 LEVELS: Final = st.lists(st.sampled_from([1, 2, 2]), min_size=1, max_size=5)
 LIMITS: Final = Limits(
     outbox_messages_per_account=8,
@@ -91,6 +84,9 @@ class Sender:
         self.step = "assured"
         self.waits = ""  # the id of the request that it has no answer to
         self.reported_dead: Counter[str | None] = Counter()  # dead letters reported to it, by msgId
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Begin a session."""
 
     @property
     def current(self) -> int:
@@ -131,6 +127,38 @@ class Sender:
         self.step = "assured"
 
 
+class ToySender(Sender):
+    """A device that sends by the toy protocol; its state at the gateway never ends."""
+
+    def begin(self, *, is_resumed: bool) -> None:
+        assert is_resumed or not self.levels
+
+    def request(self) -> str | None:
+        if self.waits or self.current >= len(self.levels):
+            return None
+        id, level = 1 + self.current % IDS, self.levels[self.current]
+        if self.step == "deliver":
+            self.waits = f"completed {id}"
+            return line("release", id)
+        self.waits = f"received {id}" if level == 2 else f"acknowledged {id}"
+        text = f"{self.name} {self.current}"
+        return line("publish", id, level, RECEIVER, "text/plain", text)
+
+    def answer(self, stanza: bytes) -> None:
+        name, id, *rest = words(stanza)
+        if name == "report":
+            self.reported_dead[id] += 1
+        elif name == "refused" and self.waits:
+            self.waits = ""
+            if rest[-1] != Reason.NO_ROOM.name:
+                self.refused.add(self.current)
+                self.step = "assured"
+        elif f"{name} {id}" == self.waits:
+            self.waits, self.step = "", "deliver" if name == "received" else "assured"
+            if name != "received":
+                self.done.add(self.current)
+
+
 def reported(stanza: bytes) -> str | None:
     """Return the msgId of the undelivered message that this error reports."""
     message = read_element(stanza)
@@ -148,38 +176,13 @@ class Receiver:
         self.released: set[str] = set()
         self.executed: list[str] = []
         self.refuses: Counter[str] = Counter()  # how many requests of each step it refuses
-        self.numbers: dict[int, str] = {}  # the msgId of what it holds, by number
-        self.received: list[str] = []  # msgIds in the order of its answers to offers
-        self.releases: list[str] = []  # msgIds that the current session was asked to release
 
     def begin(self, *, is_resumed: bool) -> None:
-        """Begin a session; without a state at the gateway, the device forgets its own."""
-        self.releases.clear()
-        if not is_resumed:
-            self.numbers.clear()
-            self.held.clear()
+        """Begin a session."""
 
-    def take_numbered(self, one: DeviceRequest) -> Input:
-        """Process a request of a session that knows messages by their number."""
-        number, msg_id = number_of(one), one.msg_id
-        if one.step == "acknowledged":
-            self.take(one)
-            return Input.RESULT
-        assert msg_id is not None
-        assert self.numbers.get(number, msg_id) == msg_id, "another message has the number"
-        self.take(one)
-        if one.step == "assured":
-            self.numbers[number] = msg_id
-            self.received = [known for known in self.received if known != msg_id] + [msg_id]
-            return Input.RECEIVED
-        self.numbers.pop(number, None)
-        self.releases.append(msg_id)
-        order = [known for known in self.received if known in self.releases]
-        assert self.releases == order, "releases do not follow the order of the answers"
-        return Input.RESULT
-
-    def take(self, one: DeviceRequest) -> str:
+    def take(self, stanza: bytes) -> str:
         """Process a request, and return the answer."""
+        one = parse_request(stanza)
         if self.refuses[one.step]:
             self.refuses[one.step] -= 1
             return error_result(one, "wait", "resource-constraint")
@@ -201,23 +204,68 @@ class Receiver:
         return error_result(one, "cancel", "conflict")
 
 
-def number_of(one: DeviceRequest) -> int:
-    return message_id(int(one.id.split("-")[1]), NUMBERED.ids or 0)
+class ToyReceiver(Receiver):
+    """A session that knows messages by one of a few ids, by the toy protocol."""
+
+    def __init__(self, full: str) -> None:
+        super().__init__(full)
+        self.texts: dict[str, str] = {}  # of the last message of each id
+        self.received: list[str] = []  # texts in the order of its answers to offers
+        self.releases: list[str] = []  # texts that the current session was asked to release
+
+    def begin(self, *, is_resumed: bool) -> None:
+        """Begin a session; without a state at the gateway, the device forgets its own."""
+        self.releases.clear()
+        if not is_resumed:
+            self.texts.clear()
+            self.held.clear()
+
+    def take(self, stanza: bytes) -> str:
+        name, id, *rest = words(stanza)
+        if name == "release":
+            return self.release(id)
+        level, text = rest[0], text_of(rest[-1])
+        if level == "1":
+            self.executed.append(text)
+            return line("acknowledged", id)
+        assert self.held.get(id, text) == text, "another message has the id"
+        assert text not in self.released, "a received message is never offered again"
+        self.held[id] = self.texts[id] = text
+        self.received = [known for known in self.received if known != text] + [text]
+        return line("received", id)
+
+    def release(self, id: str) -> str:
+        if id in self.held:
+            self.executed.append(self.held.pop(id))
+            self.released.add(self.texts[id])
+        if id in self.texts:
+            self.releases.append(self.texts[id])
+        order = [known for known in self.received if known in self.releases]
+        assert self.releases == order, "releases do not follow the order of the answers"
+        return line("completed", id)
+
+
+def text_of(message: str) -> str:
+    """Return the text of a message, which may be in the XML of XMPP."""
+    return message.partition("<body>")[2].partition("<")[0] or message
 
 
 class TwoHops(RuleBasedStateMachine):
     """Two senders, a gateway, and a device with two sessions."""
 
-    @initialize(numbered=st.booleans())
-    def begin(self, numbered: bool) -> None:
-        self.numbered = numbered
-        self.was_sent: set[tuple[int, str]] = set()
+    @initialize(from_toys=st.booleans(), to_toys=st.booleans())
+    def begin(self, from_toys: bool, to_toys: bool) -> None:
+        self.to_toys = to_toys
+        self.toys = {*(SENDER_SESSIONS if from_toys else ()), *(SESSIONS if to_toys else ())}
+        self.was_sent: set[tuple[int, RequestKind, int]] = set()
         self.folder = tempfile.TemporaryDirectory()
         self.gateway = DryRunGateway(new_database(Path(self.folder.name)), LIMITS)
         for name in (*SENDERS, "valve"):
             self.gateway.add(name)
-        self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}
-        self.receivers = {full: Receiver(full) for full in SESSIONS}
+        add_toy(self.gateway)
+        sender, receiver = ToySender if from_toys else Sender, ToyReceiver if to_toys else Receiver
+        self.senders = {full: sender(full.partition("@")[0]) for full in SENDER_SESSIONS}
+        self.receivers = {full: receiver(full) for full in SESSIONS}
         self.up: deque[tuple[str, Unit]] = deque()
         self.down: dict[str, deque[Sent]] = {
             full: deque() for full in (*self.senders, *self.receivers)
@@ -238,14 +286,15 @@ class TwoHops(RuleBasedStateMachine):
             sends = self.gateway.sends(full) if self.gateway.is_bound(full) else []
             found = [one for one in sends if not one.stanza.startswith(b"<presence")]
             queue += found
-            if self.numbered and full in self.receivers:
+            if full in self.toys:
                 self.check_nothing_is_repeated(found)
 
     def check_nothing_is_repeated(self, sends: list[Sent]) -> None:
         for one in sends:
-            key = one.generation, parse_request(one.stanza).id
-            assert key not in self.was_sent
-            self.was_sent.add(key)
+            if isinstance(one.message, QosRequest):
+                key = one.generation, one.message.request, one.message.row
+                assert key not in self.was_sent
+                self.was_sent.add(key)
 
     def cut(self, full: str) -> None:
         """Lose what is in transit, and what its process had in memory."""
@@ -259,10 +308,12 @@ class TwoHops(RuleBasedStateMachine):
     def connect(self, full: str) -> None:
         """Begin a session after a crash or a loss; it replaces an existing one."""
         self.cut(full)
-        numbered = self.numbered and full in self.receivers
-        self.gateway.bind(full, NUMBERED if numbered else XMPP)
-        if numbered:
-            self.receivers[full].begin(is_resumed=self.gateway.is_resumed)
+        if full in self.toys:
+            bind(self.gateway, full)
+        else:
+            self.gateway.bind(full)
+        device = self.senders.get(full) or self.receivers[full]
+        device.begin(is_resumed=self.gateway.is_resumed)
         if full in self.receivers:
             make_eligible(self.gateway, full, priority=SESSIONS.index(full))
         else:
@@ -278,7 +329,7 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(full=st.sampled_from(SESSIONS))
     def detach(self, full: str) -> None:
-        if self.gateway.is_bound(full) and not self.numbered:
+        if self.gateway.is_bound(full) and not self.to_toys:
             self.detached.add(full)
             self.gateway.detach(full)
 
@@ -297,38 +348,15 @@ class TwoHops(RuleBasedStateMachine):
 
     @rule(full=st.sampled_from(SESSIONS), step=st.sampled_from(STEPS), times=st.integers(1, 3))
     def refuse_requests(self, full: str, step: str, times: int) -> None:
-        self.receivers[full].refuses[step] = 0 if self.numbered else times
+        self.receivers[full].refuses[step] = 0 if self.to_toys else times
 
     @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4))
     def receive(self, full: str, count: int) -> None:
         """Let a receiver process some of its requests."""
         for _ in range(count):
             if self.down[full] and full not in self.detached:
-                one = parse_request(self.down[full].popleft().stanza)
-                if self.numbered:
-                    self.up.append((full, self.answer_by_number(full, one)))
-                    continue
-                xml = self.receivers[full].take(one)
-                self.up.append((full, self.gateway.work(full, xml)))
-
-    def answer_by_number(self, full: str, one: DeviceRequest) -> Unit:
-        event, number = self.receivers[full].take_numbered(one), number_of(one)
-        generation, context = self.gateway.generation(full), self.gateway.router.context
-
-        def unit(tx: Transaction) -> bytes:
-            session, sender = sessions.find(tx, full), sessions.sender(tx, generation)
-            if sender is None or session is None:
-                return b""
-            row = service.find_by_message_id(tx, session, number)
-            assert row is not None
-            request = service.pending_request(row)
-            assert request is not None
-            epoch, author = eventlog.epoch_of_row(tx, row.row), service.author(context, row)
-            answer = Answer(request, epoch, row.row, author, event)
-            assert service.handle_answer(context, tx, sender, answer)
-            return b""
-
-        return unit
+                answer = self.receivers[full].take(self.down[full].popleft().stanza)
+                self.up.append((full, self.gateway.work(full, answer)))
 
     # What the gateway does.
 
@@ -424,9 +452,9 @@ class TwoHops(RuleBasedStateMachine):
     def requeue_messages_in_doubt(self) -> None:
         """Requeue as an operator does; only the `deliver` is repeated.
 
-        A session that knows messages by their number cannot tell that it has no such message.
+        A session of the toy cannot tell that it has no such message.
         """
-        if self.numbered:
+        if self.toys:
             return
         for dead_letter in self.stored_dead_letters():
             if dead_letter.state == dead_letters.IN_DOUBT and dead_letter.session is not None:
@@ -445,7 +473,7 @@ class TwoHops(RuleBasedStateMachine):
 
     def texts(self, sql: str) -> list[str]:
         bodies = [bytes(found) for (found,) in self.gateway.connection.execute(sql).fetchall()]
-        return [body.partition(b"<body>")[2].partition(b"<")[0].decode() for body in bodies]
+        return [text_of(body.decode()) for body in bodies]
 
     @invariant()
     def no_assured_message_is_executed_twice(self) -> None:
@@ -503,7 +531,7 @@ class TwoHops(RuleBasedStateMachine):
     @invariant()
     def messages_in_flight_are_limited(self) -> None:
         sql = "SELECT count(*) FROM outbox WHERE state <> 'queued' AND session = ?"
-        most = NUMBERED.window if self.numbered else LIMITS.outbox_window * len(SESSIONS)
+        most = DECLARED.window if self.to_toys else LIMITS.outbox_window * len(SESSIONS)
         for full in SESSIONS if not self.requeued else ():
             assert self.gateway.count(sql, full) <= (most or 0)
 
