@@ -2,17 +2,20 @@
 
 The senders are the firmware's own: its rules, its send window and its outbox on disk, driven as its
 sender loop does it. The receiver is the gateway's own router and store on a file, reached through
-the XML. A crash loses what is in memory, and a cut link loses what is in transit; a crash of
-the gateway may come before the commit of what it works on, or after it and before the answers.
+XML, or through the lines of another protocol (`tests.toy`). A crash loses what is in memory, and a
+cut link loses what is in transit; a crash of the gateway may come before the commit of what it
+works on, or after it and before the answers.
 
 Devices keep their resource, or have a new one in each session. Then a session whose link is lost
-stays at the gateway, and receives what is in transit, until the gateway notices the loss. Or their
-msgIds belong to their full address alone, and custody to a state that outlives the session.
+stays at the gateway, and receives what is in transit, until the gateway notices the loss. The
+msgIds of the other protocol belong to the full address alone, and custody to a state that outlives
+the session.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +30,7 @@ from edge.config.limits import Limits
 from edge.engine import database, meta
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, StoredEvent
-from edge.engine.sessions import XMPP, Declaration
+from edge.features.custody.rules import Reason
 from firmware_sim.device import messages
 from firmware_sim.device.limits import SendPolicy
 from firmware_sim.device.outbox import Outbox
@@ -35,15 +38,30 @@ from firmware_sim.device.qos_sender_plugin import Request, Step
 from firmware_sim.device.send_window import SendWindow
 from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
 from tests.helpers.custody_image import image_equals_rows
-from tests.helpers.store import DOMAIN, Gateway, Reply, delete_unsealed, new_database, read_reply
+from tests.helpers.store import DOMAIN, Gateway, delete_unsealed, new_database, read_reply
+from tests.toy.model import add_toy, bind, line, words
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")
 REFUSALS: Final = (("wait", "resource-constraint"), ("wait", "unexpected-request"))
 POLICY: Final = SendPolicy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3)
-NUMBERED: Final = Declaration(adopts=False, durable=1_000_000.0)
 LIMITS: Final = Limits(held_messages_per_source=4, released_keys=8, unsealed_events=6)
 HELD_COPIES: Final = "SELECT count(*) FROM custody WHERE released IS NULL AND exclusive = ?"
+
+
+class Requested(NamedTuple):
+    """A request: the number of its message, the id that its answer has, and its text."""
+
+    number: int
+    id: str
+    text: str
+
+
+class Answer(NamedTuple):
+    """An answer: the id of its request, and what it says."""
+
+    id: str
+    meaning: Input
 
 
 class RequestInTransit(NamedTuple):
@@ -86,7 +104,10 @@ class Device:
             body = messages.log("count", f"{self.name} {number}")
             assert self.outbox.add(DOMAIN, Level.ASSURED, body).number == number
 
-    def work(self, now: float) -> list[Request]:
+    def bind(self, gateway: Gateway) -> None:
+        gateway.bind(self.full)
+
+    def work(self, now: float) -> list[Requested]:
         """Do one step of the sender loop; requests are saved before they are sent."""
         self.window.expire(now)
         with self.outbox.transaction():
@@ -107,45 +128,77 @@ class Device:
         self._stored[self._admitted] = State.QUEUED
         return True
 
-    def _request(self, message: Message, action: Action) -> Request:
+    def _request(self, message: Message, action: Action) -> Requested:
         msg_id = f"{self.outbox.id}-{message.number}"
         if action is Action.DELIVER:
-            return Request(Step.DELIVER, f"{msg_id}-d", DOMAIN, msg_id)
-        body = self.outbox.envelope(message.number).body
-        return Request(Step.ASSURED, f"{msg_id}-a", DOMAIN, msg_id, body)
+            request = Request(Step.DELIVER, f"{msg_id}-d", DOMAIN, msg_id)
+        else:
+            body = self.outbox.envelope(message.number).body
+            request = Request(Step.ASSURED, f"{msg_id}-a", DOMAIN, msg_id, body)
+        return Requested(message.number, request.id, request.text())
 
-    def answer(self, reply: Reply, now: float) -> None:
+    def read(self, outcome: bytes) -> Answer | None:
+        """Read an answer; there is none if the session of its request has ended."""
+        reply = read_reply(outcome)
+        if reply is None:
+            return None
+        if reply.error is not None:
+            assert reply.error in REFUSALS, "no other error is expected here"
+            return Answer(reply.attrs["id"], Input.WAIT)
+        meaning = Input.DELIVERED if reply.payload is None else Input.RECEIVED
+        return Answer(reply.attrs["id"], meaning)
+
+    def answer(self, answer: Answer, number: int, now: float) -> None:
         """Apply an answer if its request still waits for one."""
-        id_ = reply.attrs["id"]
-        if id_ not in self.awaited:
-            return
-        self.awaited.remove(id_)
-        self.window.apply_input(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
+        if answer.id in self.awaited:
+            self.awaited.remove(answer.id)
+            self.window.apply_input(number, answer.meaning, now)
 
 
-def meaning(reply: Reply) -> Input:
-    if reply.error is not None:
-        assert reply.error in REFUSALS, "no other error is expected here"
-        return Input.WAIT
-    return Input.DELIVERED if reply.payload is None else Input.RECEIVED
+class ToyDevice(Device):
+    """A device that speaks the toy protocol; the numbers of its messages are their ids."""
+
+    def bind(self, gateway: Gateway) -> None:
+        bind(gateway, self.full, 1_000_000.0)
+
+    def _request(self, message: Message, action: Action) -> Requested:
+        number = message.number
+        if action is Action.DELIVER:
+            return Requested(number, f"release {number}", line("release", number))
+        reading = f'{{"{self.name}": {number}}}'
+        text = line("publish", number, 2, DOMAIN, "application/json", reading)
+        return Requested(number, f"publish {number}", text)
+
+    def read(self, outcome: bytes) -> Answer | None:
+        if not outcome:
+            return None
+        name, *rest = words(outcome)
+        if name == "refused":
+            assert rest[-1] == Reason.NO_ROOM.name, "no other error is expected here"
+            return Answer(" ".join(rest[:2]), Input.WAIT)
+        if name == "received":
+            return Answer(f"publish {rest[0]}", Input.RECEIVED)
+        assert name == "completed"
+        return Answer(f"release {rest[0]}", Input.DELIVERED)
 
 
 class Exchange(RuleBasedStateMachine):
     """Two devices and a gateway."""
 
-    @initialize(kind=st.sampled_from(["fixed", "changing", "numbered"]))
+    @initialize(kind=st.sampled_from(["fixed", "changing", "toy"]))
     def begin(self, kind: str) -> None:
         self.changing = kind == "changing"
-        self.declared = NUMBERED if kind == "numbered" else XMPP
         self.sessions = 0
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name)
         self.gateway = Gateway(new_database(path), LIMITS)
-        self.devices = {name: Device(name, path) for name in DEVICES}
+        add_toy(self.gateway)
+        device = ToyDevice if kind == "toy" else Device
+        self.devices = {name: device(name, path) for name in DEVICES}
         for name in DEVICES:
             self.gateway.add(name)
         self.up: deque[RequestInTransit] = deque()
-        self.down: dict[str, deque[Reply]] = {name: deque() for name in DEVICES}
+        self.down: dict[str, deque[tuple[int, Answer]]] = {name: deque() for name in DEVICES}
         self.late: list[RequestInTransit] = []
         self.promised: set[tuple[str, int]] = set()
         self.refused = False
@@ -157,9 +210,8 @@ class Exchange(RuleBasedStateMachine):
     def work(self, name: str) -> None:
         device = self.devices[name]
         for request in device.work(self.now):
-            number = int(request.id.rsplit("-", 2)[1])
-            unit = self.gateway.work(device.full, request.text())
-            self.up.append(RequestInTransit(name, number, unit))
+            unit = self.gateway.work(device.full, request.text)
+            self.up.append(RequestInTransit(name, request.number, unit))
 
     def cut(self, name: str) -> None:
         """Lose what is in transit; the gateway may still process what it has read already."""
@@ -186,7 +238,7 @@ class Exchange(RuleBasedStateMachine):
         if self.changing:
             self.sessions += 1
             device.full = f"{device.address}/{self.sessions}"
-        self.gateway.bind(device.full, self.declared)
+        device.bind(self.gateway)
         device.window.resume()
         self.work(name)
 
@@ -205,7 +257,8 @@ class Exchange(RuleBasedStateMachine):
     @rule(name=st.sampled_from(DEVICES))
     def receive_answer(self, name: str) -> None:
         if self.down[name]:
-            self.devices[name].answer(self.down[name].popleft(), self.now)
+            number, answer = self.down[name].popleft()
+            self.devices[name].answer(answer, number, self.now)
             self.work(name)
 
     @rule(seconds=st.floats(0.5, 5))
@@ -260,22 +313,24 @@ class Exchange(RuleBasedStateMachine):
 
     def answer(self, group: list[RequestInTransit], outcomes: list[bytes]) -> None:
         for sent, outcome in zip(group, outcomes, strict=True):
-            reply = read_reply(outcome)
-            assert reply is not None, "its session exists"
-            self.down[sent.device].append(reply)
-            self.refused = self.refused or reply.error is not None
-            if meaning(reply) is Input.RECEIVED:
-                self.promised.add((sent.device, sent.number))
+            answer = self.devices[sent.device].read(outcome)
+            assert answer is not None, "its session exists"
+            self.down[sent.device].append((sent.number, answer))
+            self.note(sent, answer)
+
+    def note(self, sent: RequestInTransit, answer: Answer) -> None:
+        self.refused = self.refused or answer.meaning is Input.WAIT
+        if answer.meaning is Input.RECEIVED:
+            self.promised.add((sent.device, sent.number))
 
     @precondition(lambda self: self.late)
     @rule()
     def process_a_late_request(self) -> None:
         """Process a request whose session was replaced, or whose device has disconnected."""
         sent = self.late.pop(0)
-        reply = read_reply(self.gateway.commit(sent.unit))
-        if reply is not None and meaning(reply) is Input.RECEIVED:
-            self.promised.add((sent.device, sent.number))
-        self.refused = self.refused or (reply is not None and reply.error is not None)
+        answer = self.devices[sent.device].read(self.gateway.commit(sent.unit))
+        if answer is not None:
+            self.note(sent, answer)
 
     @rule(count=st.integers(0, 6), committed=st.booleans())
     def crash_the_gateway(self, count: int, committed: bool) -> None:
@@ -310,6 +365,7 @@ class Exchange(RuleBasedStateMachine):
         source = self.devices[name].address
         found = [event for event in self.logged() if (event.source or "").startswith(source)]
         texts = [event.text or "" for event in found if event.kind == "log"]
+        texts += [f"{one.name} {one.value:.0f}" for one in found if one.kind == "reading"]
         assert all(text.startswith(f"{name} ") for text in texts)
         return [int(text.split(" ")[1]) for text in texts]
 
@@ -336,7 +392,8 @@ class Exchange(RuleBasedStateMachine):
     @invariant()
     def received_messages_are_held_or_delivered(self) -> None:
         rows = self.gateway.connection.execute("SELECT source, msg_id FROM held").fetchall()
-        kept = {(source.partition("@")[0], int(key.rsplit("-", 1)[1])) for source, key in rows}
+        keys = [(source.partition("@")[0], re.split("[-\x1f]", key)[-1]) for source, key in rows]
+        kept = {(name, int(number)) for name, number in keys}
         kept |= {(name, number) for name in DEVICES for number in self.delivered(name)}
         assert self.promised <= kept
 

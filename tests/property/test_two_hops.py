@@ -147,7 +147,7 @@ class ToySender(Sender):
     def answer(self, stanza: bytes) -> None:
         name, id, *rest = words(stanza)
         if name == "report":
-            self.reported_dead[id] += 1
+            self.reported_dead[id or None] += 1
         elif name == "refused" and self.waits:
             self.waits = ""
             if rest[-1] != Reason.NO_ROOM.name:
@@ -309,7 +309,7 @@ class TwoHops(RuleBasedStateMachine):
         """Begin a session after a crash or a loss; it replaces an existing one."""
         self.cut(full)
         if full in self.toys:
-            bind(self.gateway, full)
+            bind(self.gateway, full, 3000.0)
         else:
             self.gateway.bind(full)
         device = self.senders.get(full) or self.receivers[full]

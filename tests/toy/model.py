@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from tests.helpers.store import Gateway
 from tests.toy import requests
 from tests.toy.codec import decode, encode
-
-KEPT: Final = requests.DECLARED._replace(durable=3000.0)
 
 
 def add_toy(gateway: Gateway) -> None:
@@ -18,10 +14,9 @@ def add_toy(gateway: Gateway) -> None:
     gateway.routes[requests.PROTOCOL] = lambda line: requests.work(context, decode(line.encode()))
 
 
-def bind(gateway: Gateway, full: str) -> bool:
-    """Bind a session of the toy; return whether it found a state of earlier sessions."""
-    gateway.bind(full, KEPT, requests.PROTOCOL)
-    return gateway.is_resumed
+def bind(gateway: Gateway, full: str, seconds: float) -> None:
+    """Bind a session of the toy, whose state is kept for so many seconds."""
+    gateway.bind(full, requests.DECLARED._replace(durable=seconds), requests.PROTOCOL)
 
 
 def words(line: bytes) -> list[str]:
