@@ -35,7 +35,9 @@ def leave(gateway: Gateway, full: str, share: str = SHARE, jid: str | None = Non
 
 def publish(gateway: Gateway, *items: str, node: str = NODE, full: str = PUMP) -> None:
     for item_id in items:
-        reply = pubsub.publish(gateway, full, node, pubsub.item(item_id, "<v xmlns='urn:v'/>"))
+        reply = pubsub.publish(
+            gateway, full, node, pubsub.item(item_id, f"<v xmlns='urn:v'>{item_id}</v>")
+        )
         assert reply.type == "result", (reply.error, reply.text)
 
 

@@ -1,8 +1,8 @@
 """Stateful test of a shared subscription at each QoS, whose members join, leave, fail and answer.
 
 No member gets an item of another, and no item disappears without being counted. The gateway is
-real, with SQLite; members are small models of the specification. A session that ends loses all
-stanzas in flight, in both directions.
+real, with SQLite; members are small models of the specification, of which some may speak another
+protocol (`tests.toy`). A session that ends loses all stanzas in flight, in both directions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edge.config.limits import Limits
+from edge.features.pubsub.rules.subscription import DEFAULT_REQUESTS
 from tests.helpers.pubsub import create
 from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.qos_devices import (
@@ -25,11 +26,13 @@ from tests.helpers.qos_devices import (
     bind_eligible,
     empty_result,
     error_result,
+    make_eligible,
     received_result,
     take_requests,
 )
 from tests.helpers.shared_subscriptions import (
     NODE,
+    SHARE,
     item_id,
     item_states,
     join,
@@ -37,7 +40,8 @@ from tests.helpers.shared_subscriptions import (
     plain_items,
     publish,
 )
-from tests.helpers.store import DOMAIN, new_database
+from tests.helpers.store import DOMAIN, Sent, new_database
+from tests.toy.model import add_toy, bind, line, words
 
 NAMES: Final = ("ant", "bee", "cat")
 CAPACITY: Final = 3
@@ -46,15 +50,21 @@ PUBLISHER: Final = f"queen@{DOMAIN}/fw"
 
 
 class Shares(RuleBasedStateMachine):
-    """A publisher, and three members with an account each."""
+    """A publisher, and three members with an account each.
+
+    Attributes:
+        toys: the members that speak the toy protocol.
+    """
 
     qos = 1
+    toys: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         limits = Limits(outbox_window=2)
         self.gateway = DryRunGateway(new_database(Path(self._folder.name)), limits)
+        add_toy(self.gateway)
         for user in (*NAMES, "queen"):
             self.gateway.add(user)
         create(self.gateway, PUBLISHER, NODE)
@@ -76,6 +86,16 @@ class Shares(RuleBasedStateMachine):
     def full(self, user: str) -> str:
         return f"{user}@{DOMAIN}/fw"
 
+    def jid(self, user: str) -> str:
+        """Return the address that is a member: that of the session of a toy, else the account's."""
+        return self.full(user) if user in self.toys else f"{user}@{DOMAIN}"
+
+    def capacity(self, user: str) -> int:
+        return DEFAULT_REQUESTS if user in self.toys else CAPACITY
+
+    def send(self, user: str, answer: str) -> None:
+        self.gateway.commit(self.gateway.work(self.full(user), answer))
+
     def is_connected(self, user: str) -> bool:
         return self.gateway.is_bound(self.full(user))
 
@@ -92,19 +112,30 @@ class Shares(RuleBasedStateMachine):
 
     @rule(user=USER)
     def connect(self, user: str) -> None:
-        if not self.is_connected(user):
+        if self.is_connected(user):
+            return
+        if user in self.toys:
+            bind(self.gateway, self.full(user), 1_000_000.0)
+            make_eligible(self.gateway, self.full(user))
+        else:
             bind_eligible(self.gateway, self.full(user))
 
     @rule(user=USER)
     def join(self, user: str) -> None:
         if self.is_connected(user) and user not in self.members:
-            join(self.gateway, self.full(user), qos=str(self.qos), queue_requests=str(CAPACITY))
+            if user in self.toys:
+                self.send(user, line("subscribe", SHARE, self.qos))
+            else:
+                join(self.gateway, self.full(user), qos=str(self.qos), queue_requests=str(CAPACITY))
             self.members.add(user)
 
     @rule(user=USER)
     def leave(self, user: str) -> None:
         if self.is_connected(user) and user in self.members:
-            leave(self.gateway, self.full(user))
+            if user in self.toys:
+                self.send(user, line("unsubscribe", SHARE))
+            else:
+                leave(self.gateway, self.full(user))
             self.members.remove(user)
 
     @rule(user=USER, answered=st.integers(0, 2), arrive=st.integers(0, 3))
@@ -128,8 +159,8 @@ class Shares(RuleBasedStateMachine):
         for _ in range(count):
             self.poll(user)
             if self.pending[user]:
-                answer = self.refuse(user, error) if error else self.receive(user)
-                self.gateway.send(self.full(user), answer)
+                refuses = error and user not in self.toys  # they have no such answer
+                self.send(user, self.refuse(user, error) if refuses else self.receive(user))
 
     def refuse(self, user: str, error: str) -> str:
         condition = "resource-constraint" if error == "wait" else "not-allowed"
@@ -151,19 +182,25 @@ class Shares(RuleBasedStateMachine):
     # A member by the specification
 
     def poll(self, user: str) -> None:
+        full = self.full(user)
         if self.qos:
-            found = take_requests(self.gateway, self.full(user))
+            is_toy = user in self.toys
+            found = (take_toy_requests if is_toy else take_requests)(self.gateway, full)
             self.pending[user] += found
             if self.qos == 2:
                 self.bind(user, found)
+        elif user in self.toys:
+            sends = self.gateway.sends(full)
+            self.gateway.acknowledge(full, *(one.receipt for one in sends if one.receipt))
+            self.received.update(item_of(read_toy_request(one, full)) for one in sends)
         else:
-            self.received.update(item or "" for item in plain_items(self.gateway, self.full(user)))
+            self.received.update(item or "" for item in plain_items(self.gateway, full))
 
     def bind(self, user: str, found: list[DeviceRequest]) -> None:
         """Check that an item offered to a member at QoS 2 is offered to no other."""
         for one in found:
             if one.step == "assured":
-                item = item_id(one.message) or ""
+                item = item_of(one)
                 assert self.bound.setdefault(item, user) == user, item
 
     def receive(self, user: str) -> str:
@@ -171,19 +208,22 @@ class Shares(RuleBasedStateMachine):
         one = self.pending[user].popleft()
         key = user, one.msg_id or ""
         if one.step == "assured":
-            self.held[key] = item_id(one.message) or ""
-            return received_result(one)
+            self.held[key] = item_of(one)
+            return line("received", one.id) if user in self.toys else received_result(one)
         if one.step == "acknowledged":
-            self.received[item_id(one.message) or ""] += 1
+            self.received[item_of(one)] += 1
         elif key in self.held:
             self.received[self.held.pop(key)] += 1
-        return empty_result(one)
+        if user not in self.toys:
+            return empty_result(one)
+        return line("completed" if one.step == "deliver" else "acknowledged", one.id)
 
     # Invariants
 
     @invariant()
     def check_capacity(self) -> None:
-        assert all(count <= CAPACITY for count in self.in_flight().values())
+        in_flight = self.in_flight()
+        assert all(in_flight[self.jid(user)] <= self.capacity(user) for user in NAMES)
 
     @invariant()
     def check_no_duplicates_at_qos_0_and_2(self) -> None:
@@ -198,7 +238,7 @@ class Shares(RuleBasedStateMachine):
         sql = "SELECT count(*) FROM queue_items WHERE state = 'ready' AND holder IS NOT ?"
         for user in self.members:  # an item that it returned waits for another
             if self.is_connected(user) and self.gateway.count(sql, self.full(user)):
-                assert in_flight[f"{user}@{DOMAIN}"] == CAPACITY
+                assert in_flight[self.jid(user)] == self.capacity(user)
 
     def in_flight(self) -> Counter[str]:
         sql = """
@@ -232,7 +272,7 @@ class Shares(RuleBasedStateMachine):
             for user in NAMES:
                 self.poll(user)
                 while self.pending[user]:
-                    self.gateway.send(self.full(user), self.receive(user))
+                    self.send(user, self.receive(user))
                     self.poll(user)
             self.gateway.clock.service += 4000
             self.gateway.run_timers()
@@ -242,12 +282,41 @@ class Shares(RuleBasedStateMachine):
         assert self.gateway.count("SELECT count(*) FROM outbox") == 0
 
 
+def take_toy_requests(gateway: DryRunGateway, full: str) -> list[DeviceRequest]:
+    """Return the requests sent to a session of the toy since the last call."""
+    return [read_toy_request(one, full) for one in gateway.sends(full)]
+
+
+def read_toy_request(sent: Sent, full: str) -> DeviceRequest:
+    """Read a line as the request of XMPP that has the same meaning; its text is the ItemID."""
+    name, id, *rest = words(sent.stanza)
+    if name == "release":
+        return DeviceRequest(id, "", full, "deliver", "", id, None, None)
+    level, sender, _type, payload = rest
+    item = payload.partition(">")[2].partition("<")[0]
+    step = "assured" if level == "2" else "acknowledged"
+    return DeviceRequest(id, sender, full, step, "", id, item, None)
+
+
+def item_of(one: DeviceRequest) -> str:
+    return one.text or item_id(one.message) or ""
+
+
 class AtQos0(Shares):
     qos = 0
+    toys = frozenset({"bee"})
 
 
 class AtQos2(Shares):
     qos = 2
+
+
+class AtQos1WithToys(Shares):
+    toys = frozenset({"bee", "cat"})
+
+
+class AtQos2WithToys(AtQos2):
+    toys = frozenset({"bee", "cat"})
 
 
 EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 8
@@ -258,5 +327,9 @@ TestAtQos0 = AtQos0.TestCase
 TestAtQos0.settings = SETTINGS
 TestAtQos1 = Shares.TestCase
 TestAtQos1.settings = SETTINGS
+TestAtQos1WithToys = AtQos1WithToys.TestCase
+TestAtQos1WithToys.settings = SETTINGS
 TestAtQos2 = AtQos2.TestCase
 TestAtQos2.settings = SETTINGS
+TestAtQos2WithToys = AtQos2WithToys.TestCase
+TestAtQos2WithToys.settings = SETTINGS
