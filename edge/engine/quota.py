@@ -58,6 +58,11 @@ class ExceededLimit(NamedTuple):
     name: str
     value: int
 
+    @property
+    def text(self) -> str:
+        """The text of an error for people: the limit and its value."""
+        return f"the limit {self.name} = {self.value} is reached"
+
 
 # Messages in custody
 

@@ -72,9 +72,9 @@ class SessionLifecycle:
             exceeded = durable_sessions.exceeded_limit(context, tx, account, full)
             if exceeded is not None:
                 return exceeded
-        replaced = sessions.find_generation(tx, full)
+        replaced = sessions.find(tx, full)
         if replaced is not None:
-            rows = self._end(tx, replaced, "replaced")
+            rows = self._end(tx, replaced.generation, "replaced")
             self._run_receipt_hooks(self._hooks.on_unacknowledged, tx, None, rows)
         clean = declared.clean
         is_resumed = durable_sessions.begin(context, tx, account, full, durable, clean=clean)
@@ -82,7 +82,7 @@ class SessionLifecycle:
         if self._context.has_accounts:
             event_counters.count(tx, "session", "began", bare)
         self._run_session_hooks(tx, generation, self._hooks.on_session_bound)
-        return Bound(replaced, is_resumed)
+        return Bound(None if replaced is None else replaced.generation, is_resumed)
 
     def detach(self, tx: Transaction, generation: int) -> None:
         """Record that a session lost its connection and can be resumed."""

@@ -157,12 +157,6 @@ def bind(
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
 
 
-def find_generation(tx: Transaction, full: str) -> int | None:
-    """Return the generation of the session with a full address, or `None`."""
-    found = find(tx, full)
-    return None if found is None else found.generation
-
-
 def remove(tx: Transaction, generation: int) -> None:
     """Remove a session."""
     _forget_cached(tx, generation)

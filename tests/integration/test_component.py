@@ -420,8 +420,9 @@ async def test_stanzas_of_a_unit_reach_only_connected_peers(site: Site, link: Li
     await link.ask(ping(1))
 
     def unit(tx: Transaction) -> None:
-        generation = sessions.find_generation(tx, PUMP)
-        assert generation is not None
+        session = sessions.find(tx, PUMP)
+        assert session is not None
+        generation = session.generation
         tx.send(generation, MessageBytes(f"<message from='{DOMAIN}' to='{PUMP}' id='s'/>".encode()))
         tx.send(generation + 99, MessageBytes(b"<message id='lost'/>"))
 

@@ -346,8 +346,7 @@ def _conclude(
         rule = error.rule
     refusals.log(context, tx, sender, rule, exceeded and exceeded.value)
     if isinstance(answer, Reason):
-        text = f"the limit {exceeded.name} = {exceeded.value} is reached" if exceeded else ""
-        raise CustodyError(answer, text)
+        raise CustodyError(answer, "" if exceeded is None else exceeded.text)
     if answer is Answer.DESTINATION_ERROR and error is not None:
         raise error
 

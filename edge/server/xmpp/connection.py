@@ -303,8 +303,7 @@ class XmppConnection(Connection[Input, XmppSession]):
 
 def _bind_error(refusal: BindRefusal) -> StanzaError:
     if isinstance(refusal, ExceededLimit):
-        text = f"the limit {refusal.name} = {refusal.value} is reached"
-        return StanzaError("resource-constraint", text)
+        return StanzaError("resource-constraint", refusal.text)
     if isinstance(refusal, EndReason):
         return StanzaError("not-allowed", "the account was revoked during the login")
     return stanza_error(refusal)

@@ -95,8 +95,7 @@ def put(context: Context, tx: Transaction, sender: Sender, own: Party, contact: 
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
         is_roster = exceeded.name == "roster_items"
         reason = Reason.ROSTER_FULL if is_roster else Reason.DISK_FULL
-        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
-        raise PresenceError(reason, text)
+        raise PresenceError(reason, exceeded.text)
     item = item._replace(listed=True, name=contact.name, groups=contact.groups)
     check_size(context, item)
     roster.save(tx, own.account, item)

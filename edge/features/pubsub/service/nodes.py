@@ -90,8 +90,7 @@ def _check_room(context: Context, tx: Transaction, owner: str) -> None:
     )
     if exceeded is not None:
         refusals.log_source(context, tx, owner, *exceeded)
-        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
-        raise PubsubError(Reason.TOO_MANY_NODES, text)
+        raise PubsubError(Reason.TOO_MANY_NODES, exceeded.text)
 
 
 # Configure

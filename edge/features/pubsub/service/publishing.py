@@ -128,8 +128,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         exceeded = space.reserve(tx, room.size, context.limits)
     if exceeded is not None:
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
-        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
-        raise PubsubError(Reason.LIMIT_EXCEEDED, text)
+        raise PubsubError(Reason.LIMIT_EXCEEDED, exceeded.text)
     put(context, tx, sender, node, item, request.options, room)
 
 

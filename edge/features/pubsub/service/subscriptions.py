@@ -227,8 +227,7 @@ def _check_room(
     )
     if exceeded is not None:
         refusals.log_source(context, tx, bare, *exceeded)
-        text = f"the limit {exceeded.name} = {exceeded.value} is reached"
-        raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, text)
+        raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, exceeded.text)
 
 
 def _add(

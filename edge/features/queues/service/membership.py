@@ -100,7 +100,7 @@ def _loss_of(tx: Transaction, item: QueuedItem, loss: Loss) -> Loss:
     """
     if loss is not Loss.CONNECTION or item.holder is None:
         return loss
-    return Loss.UNAVAILABLE if sessions.find_generation(tx, item.holder) is None else loss
+    return Loss.UNAVAILABLE if sessions.find(tx, item.holder) is None else loss
 
 
 def _take_from_subscription(
