@@ -30,7 +30,7 @@ NOT_COUNTED = {
     *("stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements"),
     *("stanza_attributes", "stanzas_per_second", "stanzas_at_once", "bytes_per_second"),
     *("bytes_at_once", "stalled_time"),
-    *("resume_time", "presence_bytes"),
+    *("resume_time", "durable_session_time", "presence_bytes"),
     *("directed_presences", "offline_ttl", "held_ttl", "held_grace", "msgid_bytes"),
     *("outbox_ttl", "outbox_window", "retry_after", "retry_most", "retry_attempts"),
     *("capabilities", "refusal_window", "database_reserve"),
@@ -77,6 +77,8 @@ def fill(tx: Transaction) -> None:
     for jid in (VALVE, "panel@gw.example"):
         roster.save(tx, owner, RosterItem(jid, listed=True))
     roster.save(tx, owner, RosterItem("untrusted@gw.example"))
+    for full, name in ((PUMP, "pump1"), (f"{PUMP}/b", "pump1"), (VALVE, "valve")):
+        tx.run(_DURABLE_SESSION, (full, name))
     refusals.count(tx, Limits(), PUMP, "rate", 5)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))
@@ -105,6 +107,10 @@ def publish_and_subscribe(tx: Transaction) -> None:
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
 
 
+_DURABLE_SESSION = """
+INSERT INTO durable_sessions (full, account, seconds)
+SELECT ?, id, 60.0 FROM accounts WHERE name = ?
+"""
 _SUBSCRIPTION = """
 INSERT INTO subscriptions (subid, account, jid, node, filter, queue)
 SELECT ?, id, ?, ?, ?, ? FROM accounts WHERE name = ?
@@ -167,6 +173,8 @@ def test_source_that_uses_most_is_named(folder: Path) -> None:
     assert counts.pop("wal_bytes") == 0
     assert {name: counts.pop(name) for name in PROCESS_LIMITS} == dict.fromkeys(PROCESS_LIMITS)
     assert counts == {
+        "durable_sessions": 3,
+        "durable_sessions_per_account": (2, "pump1"),
         "held_messages": 4,
         "held_bytes": 1300,
         "held_messages_per_source": (3, PUMP),
