@@ -19,7 +19,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Receipt, SentMessage, Transaction
 from edge.engine.hooks import Context, ReceiptHook, SessionHook
 from edge.engine.quota import ExceededLimit
-from edge.engine.sessions import XMPP, Declaration
+from edge.engine.sessions import DEFAULT, Declaration
 
 UNKNOWN_REASON: Final = "unknown"
 """The end reason of a session for which no reason was given."""
@@ -59,7 +59,7 @@ class SessionLifecycle:
         bare: str,
         full: str,
         grant: int | None = None,
-        declared: Declaration = XMPP,
+        declared: Declaration = DEFAULT,
     ) -> Bound | ExceededLimit:
         """Bind a session, and end the session that it replaces, if any.
 

@@ -97,7 +97,7 @@ class Declaration(NamedTuple):
     clean: bool = False
 
 
-XMPP: Final = Declaration()
+DEFAULT: Final = Declaration()
 
 _TRAITS: Final = Declaration._fields.index("durable")
 """Number of the first values of `Declaration`, which are columns of `temp.sessions`."""
@@ -146,7 +146,7 @@ def bind(
     bare: str,
     full: str,
     grant: int | None = None,
-    declared: Declaration = XMPP,
+    declared: Declaration = DEFAULT,
 ) -> None:
     """Insert a session; its full address must be free.
 

@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.outputs import EndReason
 from edge.engine.quota import ExceededLimit
 from edge.engine.session_lifecycle import Bound
-from edge.engine.sessions import XMPP, Declaration
+from edge.engine.sessions import DEFAULT, Declaration
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount
@@ -289,7 +289,7 @@ class Login:
         session: Session[Any],
         connection: SessionConnection,
         done: Callable[[Bound | BindRefusal], None],
-        declared: Declaration = XMPP,
+        declared: Declaration = DEFAULT,
     ) -> None:
         """Bind an admitted session, with its declaration, in the store. Call `done` with the
         outcome, unless the session or the connection has ended meanwhile."""

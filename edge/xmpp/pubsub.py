@@ -23,7 +23,7 @@ def event(content: bytes) -> bytes:
 def item(id: str, payload: bytes, publisher: str | None, content_type: str = "") -> bytes:
     """Build an item; `publisher` is the JID of its publisher, or None to omit it (XEP-0060, section
     7.1.2.3). A payload with a content type, which is no XML, is put into an element."""
-    content = containers.element(payload, content_type) if content_type else payload
+    content = containers.element(payload, content_type)
     return serialize.tag("item", {"id": id, "publisher": publisher}, content)
 
 

@@ -27,7 +27,7 @@ from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork, Work, new_context
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import Bound, SessionLifecycle
-from edge.engine.sessions import XMPP, Declaration, guarded
+from edge.engine.sessions import DEFAULT, Declaration, guarded
 from edge.features.accounts.store import accounts
 from edge.features.messages.service import StoredMessage
 from edge.routing.xmpp.router import Router
@@ -303,7 +303,7 @@ class Gateway:
         """Provision a device, without credentials."""
         self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
 
-    def bind(self, full: str, declared: Declaration = XMPP, protocol: str = PROTOCOL) -> int:
+    def bind(self, full: str, declared: Declaration = DEFAULT, protocol: str = PROTOCOL) -> int:
         self._generation += 1
         generation = self._generation
         self._protocols[generation] = protocol

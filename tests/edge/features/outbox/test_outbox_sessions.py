@@ -8,7 +8,7 @@ import pytest
 
 from edge.engine import sessions
 from edge.engine.database import MessageBytes, Transaction
-from edge.engine.sessions import XMPP, Declaration
+from edge.engine.sessions import DEFAULT, Declaration
 from edge.features.outbox import rules, service
 from edge.features.outbox.service import OutgoingMessage, QosRequest, RequestKind
 from edge.features.outbox.store import dead_letters
@@ -118,7 +118,7 @@ def test_window_counts_the_messages_of_each_session(gateway: Gateway) -> None:
 
 
 def test_sessions_without_a_window_share_that_of_their_account(gateway: Gateway) -> None:
-    connect(gateway, XMPP)
+    connect(gateway, DEFAULT)
     connect(gateway, NUMBERED, OTHER)
     enqueue(gateway, "a", "b", "c", "d", only=OTHER)
     enqueue(gateway, "e", "f", "g", only=VALVE)
@@ -248,7 +248,7 @@ def test_state_ends_if_its_session_ends_often_without_an_answer(gateway: Gateway
 
 
 def test_account_of_a_session_without_declarations_is_served_as_before(gateway: Gateway) -> None:
-    connect(gateway, XMPP)
+    connect(gateway, DEFAULT)
     enqueue(gateway, "a")
     assert offered(gateway) == ["a"]
     gateway.clock.service += 10
