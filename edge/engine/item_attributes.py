@@ -69,6 +69,8 @@ def find_fault(attributes: ItemAttributes) -> str:
 def pack_message(attributes: ItemAttributes) -> bytes | None:
     """Encode the attributes of a message beside its content type for a column, which is NULL if
     they are the defaults."""
+    if attributes is NO_ATTRIBUTES:
+        return None
     rest = attributes[1:]
     return None if rest == NO_ATTRIBUTES[1:] else msgspec.msgpack.encode(rest)
 
