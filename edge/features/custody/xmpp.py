@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from edge import jid
 from edge.engine import destinations, refusals
@@ -13,14 +12,12 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.errors import ServiceError
 from edge.features.custody import service
 from edge.features.custody.rules import Reason
-from edge.features.custody.service import CustodyError, CustodyRequest
+from edge.features.custody.service import CustodyError
 from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
 from edge.xmpp.stanza import LANG, Child, Stanza, with_language
-
-R = TypeVar("R")
 
 CONDITIONS: Final = {
     Reason.CONFLICT: "conflict",
@@ -42,13 +39,24 @@ _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_AL
 def assured(context: Context, stanza: Stanza) -> Work:
     """Take a message into custody."""
     try:
-        msg_id = _msg_id(context, stanza)
-        request = _read_request(context, stanza, msg_id)
+        msg_id, message = _msg_id(context, stanza), _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    start = _RECEIVED[stanza.children[0].name]
-    payload = start + serialize.attribute("msgId", msg_id) + b"/>"
-    return _work(context, stanza, service.offer, request, payload)
+    to, offered = stanza.attrs.get("to"), message.raw
+    body = _with_language(stanza, message, offered) if to and "@" in to else offered
+    target = destinations.find(context, to, jid.parse)
+    request = service.request(target, body, message.parsed, msg_id, offered)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            service.offer(context, tx, sender, request)
+        except ServiceError as error:
+            return answers.error(context, stanza, sender, error)
+        start = _RECEIVED[stanza.children[0].name]
+        payload = start + serialize.attribute("msgId", msg_id) + b"/>"
+        return answers.result(stanza, sender, payload)
+
+    return work
 
 
 def deliver(context: Context, stanza: Stanza) -> Work:
@@ -60,41 +68,36 @@ def deliver(context: Context, stanza: Stanza) -> Work:
             raise StanzaError("bad-request", "a <deliver/> must be empty")
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    return _work(context, stanza, service.deliver, msg_id)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            service.deliver(context, tx, sender, msg_id)
+        except ServiceError as error:
+            return answers.error(context, stanza, sender, error)
+        return answers.result(stanza, sender)
+
+    return work
 
 
 def acknowledged(context: Context, stanza: Stanza) -> Work:
     """Handle `acknowledged`: deliver the message before the answer acknowledges it."""
     try:
-        request = _read_request(context, stanza)
+        message = _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
-    return _work(context, stanza, service.acknowledge, request)
-
-
-def _work(
-    context: Context,
-    stanza: Stanza,
-    act: Callable[[Context, Transaction, Sender, R], None],
-    request: R,
-    payload: bytes = b"",
-) -> Work:
-    def work(tx: Transaction, sender: Sender) -> bytes:
-        try:
-            act(context, tx, sender, request)
-        except ServiceError as error:
-            return answers.error(context, stanza, sender, error)
-        return answers.result(stanza, sender, payload)
-
-    return work
-
-
-def _read_request(context: Context, stanza: Stanza, msg_id: str = "") -> CustodyRequest:
-    message = _embedded(stanza)
     to, offered = stanza.attrs.get("to"), message.raw
     body = _with_language(stanza, message, offered) if to and "@" in to else offered
     target = destinations.find(context, to, jid.parse)
-    return service.request(target, body, message.parsed, msg_id, offered)
+    request = service.request(target, body, message.parsed)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            service.acknowledge(context, tx, sender, request)
+        except ServiceError as error:
+            return answers.error(context, stanza, sender, error)
+        return answers.result(stanza, sender)
+
+    return work
 
 
 def refuse_get(_context: Context, _stanza: Stanza) -> bytes:
