@@ -113,9 +113,9 @@ def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
     """
     if sender.revoked:
         return Role.REVOKED
-    if sender.provisioned and not sender.account:
-        return Role.OPERATOR
     if sender.provisioned:
+        if not sender.account:
+            return Role.OPERATOR
         return Role.DEVICE if sender.trusted else Role.UNTRUSTED
     return Role.REMOTE if is_in_trusted_domain(sender.bare, trusted_domains) else Role.UNKNOWN
 

@@ -30,7 +30,8 @@ def encode(context: Context, protocol: str, message: SentMessage) -> bytes:
     such messages. An encoder that fails is reported, and does not affect other messages.
     """
     try:
-        return encode_part(context, protocol, message)
+        encoder = context.hooks.encoders.get((protocol, type(message)))
+        return b"" if encoder is None else encoder(context, message)
     except Exception as error:
         report = {"message": f"a message cannot be encoded: {error!r}", "exception": error}
         asyncio.get_running_loop().call_exception_handler(report)

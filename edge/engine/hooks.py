@@ -46,6 +46,8 @@ class Context(NamedTuple):
 
     Attributes:
         has_accounts: whether the gateway has accounts of its own; a component has no accounts.
+        trusted_domains: the domains whose users the gateway trusts; empty if it is not a server's
+            component.
         uplink: the section `[uplink]`; its `topics` select the nodes whose items are sent to the
             centre.
     """
@@ -55,6 +57,7 @@ class Context(NamedTuple):
     xmpp: Xmpp
     pubsub: Pubsub
     has_accounts: bool
+    trusted_domains: Sequence[str]
     uplink: Uplink
     hooks: Hooks
 
@@ -62,11 +65,6 @@ class Context(NamedTuple):
     def trust(self) -> Trust:
         """Which accounts a sender may reach (`access.may_reach`): the option `[xmpp] trust`."""
         return self.xmpp.trust
-
-    @property
-    def trusted_domains(self) -> Sequence[str]:
-        """The domains whose users the gateway trusts; empty if it is not a server's component."""
-        return () if self.has_accounts else self.xmpp.trusted_domains
 
     def load_images(self, tx: Transaction) -> None:
         """Load the images of rows (copies in memory, `Hooks.images`) that are not loaded yet."""
@@ -411,7 +409,9 @@ def new_context(
     xmpp = xmpp or Xmpp()
     hooks = Hooks(xmpp.offline == "store")
     register_features(hooks, accounts=accounts)
-    return Context(domain, limits, xmpp, pubsub or Pubsub(), accounts, uplink or Uplink(), hooks)
+    options = domain, limits, xmpp, pubsub or Pubsub(), accounts
+    trusted = () if accounts else xmpp.trusted_domains
+    return Context(*options, trusted, uplink or Uplink(), hooks)
 
 
 def register_features(hooks: Hooks, *, accounts: bool) -> None:

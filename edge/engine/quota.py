@@ -88,8 +88,8 @@ FITS: Final = EvictionPlan(None)
 
 def plan_eviction(
     size: int,
-    source: Usage,
-    total: Usage,
+    source: tuple[int, int],
+    total: tuple[int, int],
     limits: Limits,
     oldest: Callable[[], Iterable[EvictionCandidate]],
     grace: float,
@@ -102,17 +102,30 @@ def plan_eviction(
 
     Args:
         size: the charge of the message, in bytes.
-        source, total: the held messages of the source (the sender), and of all sources.
+        source, total: the held messages of the source (the sender), and of all sources, as number
+            and bytes.
         oldest: yields the messages of the source, oldest first; called only if needed.
         grace: the age in seconds below which a message is not evicted.
     """
+    (messages, used), (all_messages, all_used) = source, total
     if (
-        source.messages < limits.held_messages_per_source
-        and source.bytes + size <= limits.held_bytes_per_source
-        and total.messages < limits.held_messages - limits.held_messages // RESERVED_SHARE
-        and total.bytes + size <= limits.held_bytes - limits.held_bytes // RESERVED_SHARE
+        messages < limits.held_messages_per_source
+        and used + size <= limits.held_bytes_per_source
+        and all_messages < limits.held_messages - limits.held_messages // RESERVED_SHARE
+        and all_used + size <= limits.held_bytes - limits.held_bytes // RESERVED_SHARE
     ):
         return FITS  # the usual case, in the room that is open to every source
+    return _plan_by_limits(size, Usage(*source), Usage(*total), limits, oldest, grace)
+
+
+def _plan_by_limits(
+    size: int,
+    source: Usage,
+    total: Usage,
+    limits: Limits,
+    oldest: Callable[[], Iterable[EvictionCandidate]],
+    grace: float,
+) -> EvictionPlan:
     rows: list[int] = []
     before = total
     per_source = Usage(limits.held_messages_per_source, limits.held_bytes_per_source)

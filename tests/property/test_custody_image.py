@@ -24,6 +24,7 @@ from edge.engine.access import Sender
 from edge.engine.database import NeedsDatabase, Transaction
 from edge.engine.destinations import find
 from edge.engine.hooks import new_context
+from edge.engine.quota import charge
 from edge.engine.service_time import Now
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
@@ -266,7 +267,8 @@ class Custody(RuleBasedStateMachine):
             for key, body in messages:
                 if (held := store.find(tx, *key)) is None:
                     digest = sha256(body).digest()
-                    store.hold(tx, *key, DOMAIN, body, digest, None, PARSED, GENERATION)
+                    size = charge(key[2], body)
+                    store.hold(tx, *key, DOMAIN, body, digest, size, None, PARSED, GENERATION)
                 else:
                     store.release(tx, held, LIMITS.released_keys, GENERATION)
 

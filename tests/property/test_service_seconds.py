@@ -113,7 +113,7 @@ class Time(RuleBasedStateMachine):
     @rule()
     def store(self) -> None:
         tx, name = self.tx, str(len(self.messages))
-        custody_store.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
+        custody_store.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name), 10)
         (row,) = tx.row("SELECT max(id) FROM held")
         saved = clock_store.load(tx)
         time_known = saved.trusted is not None and saved.before is None

@@ -94,38 +94,40 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
     if not sender.adopts:
         request = _of_session_alone(sender, request)
     body, size, destination, to, msg_id, digest, parsed, attributes = request
-    held, others = store.find_all(tx, sender.bare, sender.full, msg_id)
+    source, full = sender.bare, sender.full
+    held, others = store.find_all(tx, source, full, msg_id)
     if held is None and others:
         repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
         held = _take_over(tx, sender, repeated)
-    acceptance, plan = ALLOWED, quota.FITS
+    (allowed, error), (over, evicted) = ALLOWED, quota.FITS
     if held is None:
-        acceptance = destination.acceptance(context, tx, sender, to)
-        if acceptance.allowed and acceptance.error is None:
+        allowed, error = destination.acceptance(context, tx, sender, to)
+        if allowed and error is None:
             message = Message(sender, to, body, size, 2, msg_id, None, attributes)
-            plan = _plan(context, tx, destination, message)
+            over, evicted = _plan(context, tx, destination, message)
     situation = rules.offer(
         held=None if held is None else held.digest,
         digest=digest,
-        trusted=acceptance.allowed,
-        destination=acceptance.error is None,
-        room=plan.exceeded is None,
+        trusted=allowed,
+        destination=error is None,
+        room=over is None,
     )
     decision = rules.OFFERED[situation]
-    if decision.effect is _HOLD:
-        for row in plan.evict:
+    _answer, effect, rule = decision
+    if effect is _HOLD:
+        for row in evicted:
             reason = "deleted to make room: its sender is at its limit"
             _drop(context, tx, store.get(tx, row), "evicted", reason)
         store.hold(
-            tx, sender.bare, sender.full, msg_id, to.full, body, digest,
+            tx, source, full, msg_id, to.full, body, digest, size,
             to.local or None, parsed, sender.generation, attributes,
         )  # fmt: skip
         tx.wake_at(tx.now.service + context.limits.held_ttl)
         message_counts.count(tx, 2, message_counts.ACCEPTED)
     elif _is_refusal(decision):
         message_counts.count(tx, 2, message_counts.REFUSED)
-    if decision.rule is not None:
-        _conclude(context, tx, sender, decision, acceptance.error, plan.exceeded)
+    if rule is not None:
+        _conclude(context, tx, sender, decision, error, over)
 
 
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
@@ -166,9 +168,10 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         room=over is None,
     )
     decision = rules.RELEASED[situation]
-    if decision.answer is _EMPTY:  # a repeated deliver gets the same answer
+    answer, effect, _rule = decision
+    if answer is _EMPTY:  # a repeated deliver gets the same answer
         store.release(tx, held, context.limits.released_keys, sender.generation)
-    elif decision.effect is _DEAD_LETTER:
+    elif effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
     _carry_out(context, tx, destination, message, contents, decision, error, over)
 
@@ -213,14 +216,15 @@ def _carry_out(
 ) -> None:
     """Deliver a message or keep it as a dead letter, as the decision requires; then raise the error
     that answers its sender, if any."""
-    sender, to, _body, _size, qos, msg_id, *_ = message
-    reason = contents.unreadable if error is None else str(error)
     if decision.effect is _DELIVER:
         reason = destination.deliver(context, tx, message, contents)
         if not reason:
-            message_counts.count(tx, qos, message_counts.DELIVERED)
+            message_counts.count(tx, message.qos, message_counts.DELIVERED)
             return
         decision = rules.UNFIT
+    else:
+        reason = contents.unreadable if error is None else str(error)
+    sender, to, _body, _size, qos, msg_id, *_ = message
     if decision.effect in (_REPORT, _DEAD_LETTER):
         letter = DeadLetter(
             sender.full, msg_id, to.full, qos, message.content, reason, recipient=to.local or None
@@ -309,14 +313,14 @@ def _connected(tx: Transaction, sender: Sender) -> set[str]:
 def _plan(
     context: Context, tx: Transaction, destination: Destination, message: Message
 ) -> quota.EvictionPlan:
-    limits = context.limits
+    limits, size, source = context.limits, message.size, message.sender.bare
     over = destination.room_to_hold(context, tx, message)
-    over = over or space.reserve(tx, message.size, limits)
+    over = over or space.reserve(tx, size, limits)
     if over is not None:
         return quota.EvictionPlan(over)
-    source, total = store.usage(tx, message.sender.bare)
-    oldest = partial(store.oldest, tx, message.sender.bare)
-    return quota.plan_eviction(message.size, source, total, limits, oldest, limits.held_grace)
+    of_source, total = store.usage(tx, source)
+    oldest = partial(store.oldest, tx, source)
+    return quota.plan_eviction(size, of_source, total, limits, oldest, limits.held_grace)
 
 
 def _is_refusal(decision: Decision) -> bool:

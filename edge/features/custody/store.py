@@ -26,7 +26,7 @@ from edge.engine import item_attributes, sessions
 from edge.engine.database import MessageBytes, Transaction
 from edge.engine.image import Bodies, Changes, Image, Table, write_rows
 from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
-from edge.engine.quota import EvictionCandidate, Usage, charge
+from edge.engine.quota import NO_USAGE, EvictionCandidate, charge
 from edge.features.outbox import service as outbox
 
 EXPIRY_BATCH: Final = 256
@@ -241,7 +241,8 @@ class _Image(Image[int, _Row]):
             self.bytes += new.size
         elif new is not None:
             held = new[0]
-            self.source(held.source).keys += _key(held.sender, held.msg_id)
+            source = self.sources.get(held.source) or self.source(held.source)
+            source.keys += _key(held.sender, held.msg_id)
             self.released[held.row] = held.source
 
     def source(self, name: str) -> _Source:
@@ -302,12 +303,13 @@ def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Any]:
     return (bytes(tx.row(_BODY, (held.row,))[0]), None) if kept is None else kept[0]
 
 
-def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
-    """Return the usage of the messages in custody: of one source, and of all sources."""
+def usage(tx: Transaction, source: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the number of messages in custody and their bytes (`Usage`): of one source, and of all
+    sources."""
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
-    used = Usage() if of_source is None else Usage(of_source.rows, of_source.bytes)
-    return used, Usage(len(image.rows) - len(image.released), image.bytes)
+    used = NO_USAGE if of_source is None else (of_source.rows, of_source.bytes)
+    return used, (len(image.rows) - len(image.released), image.bytes)
 
 
 def message_size(msg_id: str, body: bytes, attributes: ItemAttributes) -> int:
@@ -324,6 +326,7 @@ def hold(
     destination: str,
     body: bytes,
     digest: bytes,
+    size: int,
     recipient: str | None = None,
     parsed: Any = None,
     generation: int = 0,
@@ -335,6 +338,7 @@ def hold(
     earlier process of the device may have offered it late: then only `sender` may release it.
 
     Args:
+        size: the bytes that the message counts towards limits (`message_size`).
         recipient: the name of the account whose outbox reserves room for the message.
         parsed: the body as its protocol has parsed it, if it has.
         generation: the number of the sender's session.
@@ -342,11 +346,16 @@ def hold(
     """
     image: _Image = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
-    since, size = tx.now.service, message_size(msg_id, body, attributes)
-    key = row, source, sender, msg_id, destination, digest, since, size, recipient
-    held = HeldMessage(*key, attributes)
-    packed = item_attributes.pack_message(attributes)
-    image.change(tx, row, held, (*key, attributes.content_type, packed, body))
+    since = tx.now.service
+    held = HeldMessage(
+        row, source, sender, msg_id, destination, digest, since, size, recipient, attributes
+    )
+    content_type, packed = attributes.content_type, item_attributes.pack_message(attributes)
+    values = (
+        row, source, sender, msg_id, destination, digest, since, size, recipient, content_type,
+        packed, body,
+    )  # fmt: skip
+    image.change(tx, row, held, values)
     memory = len(body) if parsed is None else (1 + PARSED_BYTES) * len(body)
     image.bodies.keep(row, (body, parsed), memory)
     if recipient is not None:

@@ -62,7 +62,8 @@ class EventLogDestination:
         self, _context: Context, tx: Transaction, message: Message, contents: Contents
     ) -> str:
         """Write the events of a message to the log; return ""."""
-        service.write(tx, contents.events, message.sender.full, message.qos, message.since)
+        sender, _to, _body, _size, qos, _msg_id, since, _attributes = message
+        service.write(tx, contents.events, sender.full, qos, since)
         return ""
 
 

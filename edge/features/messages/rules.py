@@ -140,7 +140,11 @@ def route(
     outcome = TABLE[address, availability, kind]
     if outcome is Outcome.ALL:
         return Route(outcome, available)
-    return Route(outcome, _chosen(outcome, sessions, full))
+    if outcome is Outcome.BEST:
+        return Route(outcome, (_best(available),))
+    if outcome is Outcome.DELIVER:
+        return Route(outcome, [session for session in sessions if session.full == full])
+    return Route(outcome)
 
 
 def reroute(kind: MessageType, sessions: Sequence[BoundSession], *, exists: bool) -> Route:
@@ -160,17 +164,15 @@ def best_session(sessions: Sequence[R]) -> R | None:
 
     Connected sessions come before detached ones, then higher ranks, then newer sessions.
     """
-    return min(_available(sessions), key=lambda s: (s.detached, -s.rank), default=None)
+    available = _available(sessions)
+    return _best(available) if available else None
+
+
+def _best(available: Sequence[R]) -> R:
+    if len(available) == 1:
+        return available[0]
+    return min(available, key=lambda session: (session.detached, -session.rank))
 
 
 def _available(sessions: Sequence[R]) -> list[R]:
     return [session for session in sessions if session.accepts]
-
-
-def _chosen(
-    outcome: Outcome, sessions: Sequence[BoundSession], full: str | None
-) -> Sequence[BoundSession]:
-    if outcome is Outcome.DELIVER:
-        return [session for session in sessions if session.full == full]
-    chosen = best_session(sessions) if outcome is Outcome.BEST else None
-    return () if chosen is None else (chosen,)

@@ -31,7 +31,7 @@ def at(db: sqlite3.Connection, seconds: float, wall: float = 0.0, *, trusted: bo
 def store(db: sqlite3.Connection, seconds: float) -> None:
     """Store one message of each kind, and an event."""
     tx = at(db, seconds, trusted=False)
-    custody_store.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
+    custody_store.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"), 10)
     tx.run(
         "INSERT INTO outbox (recipient, source, sender, qos, bytes, since)"
         " VALUES ('a', 'a', 'a/r', 1, 1, ?)",

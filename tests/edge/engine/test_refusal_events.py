@@ -120,7 +120,7 @@ def test_no_refusal_is_lost_between_windows(gateway: Gateway) -> None:
 
 def hold(gateway: Gateway, msg_id: str) -> None:
     def unit(tx: Transaction) -> None:
-        store.hold(tx, A, f"{A}/r", msg_id, "gw.example", b"x", digest_of(msg_id))
+        store.hold(tx, A, f"{A}/r", msg_id, "gw.example", b"x", digest_of(msg_id), 10)
 
     gateway.tx(unit)
 

@@ -23,9 +23,9 @@ def read_message(context: Context, message: Message, parsed: Element | None) -> 
     except FragmentError as error:
         return unreadable(error)
     found = event_payloads.decode(context, payloads)
-    if found.events and has_text(payloads):
-        return Contents([], _TEXT)
-    return found if found.events or found.unreadable else Contents([], NO_EVENTS)
+    if found.events:
+        return Contents([], _TEXT) if has_text(payloads) else found
+    return found if found.unreadable else Contents([], NO_EVENTS)
 
 
 def register(hooks: Hooks) -> None:

@@ -189,10 +189,12 @@ def _encode_bytes(context: Context, message: MessageBytes) -> bytes:
 
 def _encode_message(context: Context, message: AccountMessage) -> bytes:
     content = message.content
-    stanza = encode_part(context, PROTOCOL, content)
-    if isinstance(content, MessageBytes) and content.content_type != CONTENT_TYPE:
-        return stamped(stanza, message.sender, message.to)  # XMPP's own has its addresses
-    return stanza
+    if not isinstance(content, MessageBytes):
+        return encode_part(context, PROTOCOL, content)
+    stanza = _encode_bytes(context, content)
+    if content.content_type == CONTENT_TYPE:  # it has its addresses
+        return stanza
+    return stamped(stanza, message.sender, message.to)
 
 
 def _encode_stored(context: Context, message: StoredMessage) -> bytes:

@@ -30,7 +30,8 @@ def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
 
 
 def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> HeldMessage:
-    custody.hold(tx, source, f"{source}/r", msg_id, "gw.example", body, digest_of(msg_id))
+    size = quota.charge(msg_id, body)
+    custody.hold(tx, source, f"{source}/r", msg_id, "gw.example", body, digest_of(msg_id), size)
     found = custody.find(tx, source, f"{source}/r", msg_id)
     assert found is not None
     return found
@@ -123,7 +124,7 @@ def test_a_parsed_message_uses_memory_and_is_dropped_with_the_body(db: sqlite3.C
     tx, parsed = at(db), Element("message")
     body = b"x" * (custody.BODY_BYTES // (1 + custody.PARSED_BYTES))
     for name in ("m1", "m2"):
-        custody.hold(tx, A, f"{A}/r", name, "gw", body, digest_of(name), parsed=parsed)
+        custody.hold(tx, A, f"{A}/r", name, "gw", body, digest_of(name), 10, parsed=parsed)
     messages = [custody.find(tx, A, f"{A}/r", name) for name in ("m1", "m2")]
     found = [custody.read_body(tx, held) for held in messages if held]
     assert found == [(body, None), (body, parsed)]
@@ -137,7 +138,7 @@ def test_in_memory_a_unit_uses_the_image_and_reads_no_rows(db: sqlite3.Connectio
     first.run_before_commit()
     tx = Transaction(None, first.now, first.cache)
     found = hold(tx, A, "m2")
-    assert custody.usage(tx, A)[0].messages == 2
+    assert custody.usage(tx, A)[0][0] == 2
     custody.release(tx, found, 256)
     assert was_released(tx, A, f"{A}/r", "m2")
     missing = custody.find(tx, A, f"{A}/r", "m1")

@@ -94,7 +94,7 @@ def test_messages_in_custody_count_as_usage(gateway: Gateway) -> None:
     add(gateway, "cam@gw.example", size=1000)
 
     def hold(recipient: str | None, key: str) -> None:
-        content = BODY.body, digest_of(key), recipient
+        content = BODY.body, digest_of(key), quota.charge(key, BODY.body), recipient
         gateway.tx(lambda tx: custody.hold(tx, PUMP_BARE, PUMP, key, VALVE_BARE, *content))
 
     hold("valve", "h1")

@@ -300,9 +300,9 @@ def leave_behind(tx: Transaction) -> None:
     queue = queues.add_for_node(tx, work.id, "least-loaded", 60, 5)
     queue_items.enqueue(tx, queue, NewQueuedItem("work", "job", f"{JID}/fw", b"<x/>"))
     tx.run("INSERT INTO queue_receivers SELECT id, ? FROM queue_items", (f"{JID}/fw",))
-    custody.hold(tx, JID, f"{JID}/fw", "m1", "gw.example", b"", b"", None)
-    custody.hold(tx, valve, f"{valve}/v", "m2", JID, b"", b"", "pump1")
-    custody.hold(tx, JID, f"{JID}/fw", "m3", "gw.example", b"", b"", None)
+    custody.hold(tx, JID, f"{JID}/fw", "m1", "gw.example", b"", b"", 10, None)
+    custody.hold(tx, valve, f"{valve}/v", "m2", JID, b"", b"", 10, "pump1")
+    custody.hold(tx, JID, f"{JID}/fw", "m3", "gw.example", b"", b"", 10, None)
     held = custody.find(tx, JID, f"{JID}/fw", "m3")
     assert held is not None
     custody.release(tx, held, 256)
