@@ -27,8 +27,13 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.sql.codegen.cache.maxEntries": "100",
 }
-"""By default, Spark keeps the plans of 1,000 queries; those of reports fill the heap."""
+"""By default, Spark keeps the plans of 1,000 queries, and as many stages and compiled classes.
+Those of all reports together fill the heap."""
+
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
