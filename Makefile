@@ -56,8 +56,14 @@ OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # connections, and processes that stop and resume.
 COMPILED_TESTS ?= \
   $(addprefix tests/edge/xmpp/test_,envelopes.py parser.py hostile_xml.py serialize.py stanza.py tree_parser.py) \
-  $(addprefix tests/edge/engine/test_,access.py commit_pipeline.py encoding.py events.py group_commit.py quota.py \
-    refusal_events.py session_lifecycle.py) tests/edge/routing \
+  tests/edge/engine/rules/test_access.py \
+  tests/edge/engine/store/test_commit_pipeline.py \
+  tests/edge/engine/dispatch/test_encoding.py \
+  tests/edge/engine/store/test_events.py \
+  tests/edge/engine/store/test_group_commit.py \
+  tests/edge/engine/rules/test_quota.py \
+  tests/edge/engine/log/test_refusal_events.py \
+  tests/edge/engine/sessions/test_session_lifecycle.py tests/edge/routing \
   tests/edge/features/custody \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
   $(addprefix tests/property/test_,envelope_streams.py qos_exchange.py) \

@@ -10,8 +10,8 @@ from typing import Final
 from benchmarks.payload import DOMAIN, SENSOR_DATA
 from benchmarks.peer import device
 from benchmarks.queue_payload import NODE, TOPIC
-from edge.engine import database
-from edge.engine.database import Transaction
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import nodes, subscriptions

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from benchmarks.exchange_steps import MESSAGES, Exchange, open_senders
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.server import prepare
-from edge.engine.group_commit import Store
+from edge.engine.store.group_commit import Store
 
 SENDERS: Final = (1, 50, 500)
 

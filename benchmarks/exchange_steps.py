@@ -15,12 +15,13 @@ from typing import TypeAlias
 
 from benchmarks import payload
 from edge.config.limits import Limits
-from edge.engine import database, sessions
-from edge.engine.clock import Clock
-from edge.engine.database import Transaction
-from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import new_context
-from edge.engine.sessions import guarded
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import guarded
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
+from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.time.clock import Clock
 from edge.features.accounts.store import accounts
 from edge.routing.xmpp.router import Router
 from edge.xmpp.envelopes import EnvelopeParser

@@ -21,7 +21,7 @@ from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.message_steps import PlainMessages
 from benchmarks.pubsub_steps import FannedOutItems, QueuedItems, new_router
 from benchmarks.relay_steps import RelayedMessages
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 FEW: Final = 200
 MANY: Final = 700

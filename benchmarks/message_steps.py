@@ -12,9 +12,9 @@ from typing import Final
 
 from benchmarks import commands
 from benchmarks.relay_steps import GROUP, PAIRS, SENDER, Device
-from edge.engine.database import Send, Transaction
-from edge.engine.encoding import encode
-from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.dispatch.encoding import encode
+from edge.engine.sessions.session_lifecycle import SessionLifecycle
+from edge.engine.store.database import Send, Transaction
 from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 

@@ -16,10 +16,10 @@ from benchmarks.exchange_steps import LIMITS
 from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import ITEM, NODE, TOPIC
 from benchmarks.relay_steps import GROUP, Device
-from edge.engine.database import Receipt, Send, Transaction
-from edge.engine.encoding import encode
-from edge.engine.hooks import new_context
-from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.sessions.session_lifecycle import SessionLifecycle
+from edge.engine.store.database import Receipt, Send, Transaction
 from edge.routing.xmpp.router import Router
 from edge.xmpp import PROTOCOL
 

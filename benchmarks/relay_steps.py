@@ -15,11 +15,11 @@ from typing import Final
 
 from benchmarks import commands, payload
 from benchmarks.exchange_steps import LIMITS, MESSAGES
-from edge.engine import sessions
-from edge.engine.database import Transaction
-from edge.engine.encoding import encode
-from edge.engine.hooks import new_context
-from edge.engine.sessions import guarded
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import guarded
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store import epochs
 from edge.routing.xmpp.router import Router

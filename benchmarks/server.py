@@ -16,7 +16,7 @@ from benchmarks.payload import DOMAIN
 from benchmarks.peer import PASSWORD, Target, device
 from edge import credentials
 from edge.config import load
-from edge.engine import database
+from edge.engine.store import database
 from edge.features.accounts.store import accounts
 from edge.ops import current_time, setup
 

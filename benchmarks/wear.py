@@ -2,8 +2,8 @@
 
 The units of work are those of the gateway's handlers; senders are tasks in this process that
 exchange at a steady rate, out of phase. The bytes are those that the kernel counts for this
-process, checkpoints included, read by `edge.engine.flash_meter` as in the gateway. Both variants
-alternate on one database.
+process, checkpoints included, read by `edge.engine.limits.flash_meter` as in the gateway. Both
+variants alternate on one database.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from benchmarks.exchange_steps import MESSAGES, Exchange, open_senders
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import prepare
 from edge.config.options import Flash
-from edge.engine import database, flash_meter
-from edge.engine.group_commit import Store
+from edge.engine.limits import flash_meter
+from edge.engine.store import database
+from edge.engine.store.group_commit import Store
 
 SENDERS: Final = 50
 

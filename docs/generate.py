@@ -16,9 +16,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 from edge.config.annotated_file import default, reasons, to_toml
 from edge.config.load import SECTIONS
 from edge.config.options import Section
-from edge.engine.events import NewEvent
-from edge.engine.flash_meter import KernelCounters
-from edge.engine.usage import LimitUsage
+from edge.engine.limits.flash_meter import KernelCounters
+from edge.engine.limits.usage import LimitUsage
+from edge.engine.store.events import NewEvent
 from edge.event_counts import EventCounts
 from edge.features.eventlog.store.uplink_view import LaneStatus
 from edge.ops.checks.health import Health

@@ -29,25 +29,19 @@ from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Address, Config
 from edge.config.options import Uplink
-from edge.engine import (
-    clock_store,
-    database,
-    durable_sessions,
-    events,
-    meta,
-    space,
-    space_rules,
-    status_events,
-    timers,
-)
-from edge.engine.clock import Clock, MachineClocks
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.flash_meter import WriteMeter
-from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import Context, TimeOffHook, new_context
-from edge.engine.service_time import Run, Start
-from edge.engine.timers import Timer
+from edge.engine.dispatch.hooks import Context, TimeOffHook, new_context
+from edge.engine.limits.flash_meter import WriteMeter
+from edge.engine.log import status_events
+from edge.engine.rules import space_rules
+from edge.engine.rules.service_time import Run, Start
+from edge.engine.sessions import durable_sessions
+from edge.engine.store import database, events, meta, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.time import clock_store, timers
+from edge.engine.time.clock import Clock, MachineClocks
+from edge.engine.time.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError, StoreFull
 from edge.event_counts import EventCounts
 from edge.features.accounts.store import last_seen

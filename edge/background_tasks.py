@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.config.limits import Limits
-from edge.engine import (
-    clock_store,
-    event_counters,
-    events,
-    flash_wear,
-    meta,
-    refusals,
-    space,
-)
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.flash_meter import WriteMeter
-from edge.engine.group_commit import Store
-from edge.engine.service_time import DAY_MS, Now, Run
+from edge.engine.limits import flash_wear
+from edge.engine.limits.flash_meter import WriteMeter
+from edge.engine.log import event_counters, refusals
+from edge.engine.rules.service_time import DAY_MS, Now, Run
+from edge.engine.store import events, meta, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
+from edge.engine.time import clock_store
 from edge.errors import SetupError, StoreError
 from edge.features.accounts.store import certificates, last_seen
 from edge.features.queues.store import depth_events

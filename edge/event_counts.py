@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final
 
-from edge.engine import message_counts
-from edge.engine.events import NewEvent
-from edge.engine.refusals import without_details
+from edge.engine.log.refusals import without_details
+from edge.engine.store import message_counts
+from edge.engine.store.events import NewEvent
 
 MAX_LABELS: Final = 64
 """Maximum distinct values of a label; further ones are counted as `other`. The gateway has about

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from edge.config.load import Config
-from edge.engine import space, status_events
-from edge.engine.database import Transaction
-from edge.engine.group_commit import Store
-from edge.engine.space_rules import SpaceUsage
+from edge.engine.log import status_events
+from edge.engine.rules.space_rules import SpaceUsage
+from edge.engine.store import space
+from edge.engine.store.database import Transaction
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreError, StoreFull
 from edge.ops.checks import health
 from edge.ops.checks.finding import Finding

@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from edge.engine.events import NewEvent
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog.rules.levels import INFORMATIONAL, LEVELS, RANKS
 from sync.common.text import plural, printable, utc_time
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from edge.config import changes, load
 from edge.config.changes import Changes
 from edge.config.load import Config
-from edge.engine import events, space
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
+from edge.engine.store import events, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import ConfigError, FieldpostError
 from edge.features.eventlog.rules import levels
 from edge.ops.gateway.control import ReloadReport

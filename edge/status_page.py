@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from edge.config.load import Address, Config, parse_address
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import ConfigError
 from edge.reload import Change
 

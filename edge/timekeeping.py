@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from edge import __version__
-from edge.engine import clock_store, database, events, meta
-from edge.engine.clock import Clock
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.hooks import TimeOffHook
-from edge.engine.service_time import (
+from edge.engine.dispatch.hooks import TimeOffHook
+from edge.engine.rules.service_time import (
     ClockReading,
     Now,
     Run,
@@ -26,6 +21,12 @@ from edge.engine.service_time import (
     clock_step,
     start_run,
 )
+from edge.engine.store import database, events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
+from edge.engine.time import clock_store
+from edge.engine.time.clock import Clock
 from edge.errors import StoreError
 
 CHECK_INTERVAL: Final = 5.0

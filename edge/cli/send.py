@@ -13,7 +13,7 @@ from edge.cli import report_errors
 from edge.cli.device_login import explained, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.config import load
-from edge.engine.addresses import pubsub_service
+from edge.engine.dispatch.addresses import pubsub_service
 from edge.ops import component_mode
 from edge.ops.gateway import control
 from edge.ops.gateway.operator_requests import SendMessage

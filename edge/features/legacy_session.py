@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
 from edge.routing.xmpp import XmppHooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import SESSION, clark

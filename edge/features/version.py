@@ -6,9 +6,9 @@ import os
 from typing import Final
 
 from edge import __version__
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
 
 
 def now() -> Now:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from edge.config import annotated_file, load
-from edge.engine import database, meta
+from edge.engine.store import database, meta
 from edge.errors import SetupError
 from edge.features.eventlog.store import epochs
 from edge.ops import current_time

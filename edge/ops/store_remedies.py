@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge.engine import database
-from edge.engine.space_rules import DATABASE_REMEDY
+from edge.engine.rules.space_rules import DATABASE_REMEDY
+from edge.engine.store import database
 from edge.errors import StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 
 

@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from edge.engine import database, meta
-from edge.engine.database import Transaction
+from edge.engine.store import database, meta
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.ops import current_time
 

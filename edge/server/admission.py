@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from edge.config.limits import Limits
-from edge.engine.outputs import EndReason, Receiver
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.outputs import EndReason, Receiver
+from edge.engine.rules.quota import ExceededLimit
 from edge.server.unauthenticated import UnauthenticatedConnections
 
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.outputs import EndReason
 from edge.server import login_throttle, tls
 from edge.server.login import CERTIFICATE, Login, log_failure
 from edge.server.rate_limit import ReadRateLimiter

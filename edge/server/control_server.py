@@ -20,8 +20,8 @@ import msgspec
 from edge import __version__
 from edge.build_kind import build_kind
 from edge.config.limits import Limits
-from edge.engine.clock import Clock
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
+from edge.engine.time.clock import Clock
 from edge.errors import StoreError
 from edge.features.queues.service.diagnosis import MAX_MEMBERS
 from edge.features.queues.store import overview

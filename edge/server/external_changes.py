@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from edge.engine import sessions
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.sessions import sessions
 from edge.errors import StoreError
 from edge.server.server_context import ServerContext
 

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge import credentials
 from edge.credentials import Credentials
-from edge.engine.database import Transaction
-from edge.engine.outputs import EndReason
-from edge.engine.quota import ExceededLimit
-from edge.engine.session_lifecycle import Bound
-from edge.engine.sessions import DEFAULT, Declaration
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.sessions.session_lifecycle import Bound
+from edge.engine.sessions.sessions import DEFAULT, Declaration
+from edge.engine.store.database import Transaction
 from edge.errors import StoreError
 from edge.features.accounts.store import accounts, certificates, known_logins
 from edge.features.accounts.store.accounts import LoginAccount

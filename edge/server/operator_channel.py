@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from edge import topics
-from edge.engine.access import Sender
-from edge.engine.database import Receipt, SentMessage, Transaction
-from edge.engine.group_commit import Store
-from edge.engine.hooks import Context
-from edge.engine.outputs import EndReason, Outputs
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.outputs import EndReason, Outputs
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Receipt, SentMessage, Transaction
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreError
 from edge.features.pubsub.service.publishing import ITEM_PUBLISHED, NewItem
 from edge.features.pubsub.service.queries import Node

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from edge.engine.database import Receipt, SentMessage
+from edge.engine.store.database import Receipt, SentMessage
 from edge.errors import StoreError
 from edge.features.messages.service import AccountMessage
 from edge.server.server_context import ServerContext

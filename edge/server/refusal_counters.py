@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from edge.engine import refusals
-from edge.engine.group_commit import Store
-from edge.engine.hooks import Context
-from edge.engine.refusals import OTHER_SOURCE
+from edge.engine.dispatch.hooks import Context
+from edge.engine.log import refusals
+from edge.engine.log.refusals import OTHER_SOURCE
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreBusy, StoreError, StoreFull
 
 SOURCES: Final = 200

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic, Protocol, TypeVar
 
-from edge.engine.outputs import EndReason, Outputs
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.outputs import EndReason, Outputs
+from edge.engine.rules.quota import ExceededLimit
 from edge.server.admission import Admission, AdmittedConnection
 from edge.server.session import Session
 

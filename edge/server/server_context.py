@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from edge.config.load import Config
-from edge.engine import meta
-from edge.engine.group_commit import Store
-from edge.engine.hooks import Context
-from edge.engine.outputs import Outputs
-from edge.engine.session_lifecycle import SessionLifecycle
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.outputs import Outputs
+from edge.engine.sessions.session_lifecycle import SessionLifecycle
+from edge.engine.store import meta
+from edge.engine.store.group_commit import Store
 from edge.features.accounts.store import known_logins
 from edge.server import tls
 from edge.server.admission import Admission

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
-from edge.engine.encoding import source_of
-from edge.engine.hooks import OffloadedWork, Work
-from edge.engine.outputs import EndReason
-from edge.engine.quota import Usage
-from edge.engine.send_share import SendShares
-from edge.engine.sessions import guarded
+from edge.engine.dispatch.encoding import source_of
+from edge.engine.dispatch.hooks import OffloadedWork, Work
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.rules.quota import Usage
+from edge.engine.rules.send_share import SendShares
+from edge.engine.sessions.sessions import guarded
+from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.errors import StoreError
 from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext

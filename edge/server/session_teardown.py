@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.engine.database import SentMessage, Transaction, estimate_size
+from edge.engine.store.database import SentMessage, Transaction, estimate_size
 from edge.errors import StoreError, StoreFull, UnitFault
 from edge.server.server_context import ServerContext
 

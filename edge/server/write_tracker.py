@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine.database import Receipt, SentMessage
+from edge.engine.store.database import Receipt, SentMessage
 
 STANZA_OVERHEAD: Final = 128
 """Bytes of memory for each kept message beside its text: objects, and its place in a queue."""

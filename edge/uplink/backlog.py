@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 from edge.config.limits import REJECTED_SEGMENT_BYTES
 from edge.config.load import Config
-from edge.engine import events, meta
-from edge.engine.database import Transaction
-from edge.engine.events import EVENT_OVERHEAD, NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import EVENT_OVERHEAD, NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreBroken, StoreError
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.rules.eviction import BacklogQuota, EventWeight, SegmentContent

@@ -8,9 +8,9 @@ from pathlib import Path
 from edge import background_tasks
 from edge.background_tasks import HeartbeatSources
 from edge.config.load import Config
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.features.eventlog.rules import epoch
 from edge.features.eventlog.store import epochs
 from edge.ops.machine import hardware

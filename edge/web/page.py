@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
-from edge.engine.events import NewEvent
+from edge.engine.store.events import NewEvent
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.checks.health import FAILING, Health

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.config.load import Config
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent, logged
-from edge.engine.flash_meter import KernelCounters, WriteMeter
-from edge.engine.group_commit import Store
+from edge.engine.limits.flash_meter import KernelCounters, WriteMeter
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent, logged
+from edge.engine.store.group_commit import Store
 from edge.event_counts import EventCounts
 from edge.features.accounts.store import certificates
 from edge.features.eventlog.rules import levels

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
-from edge.engine import database
-from edge.engine.database import Transaction
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.errors import StoreError
 from edge.features.custody.store import was_released
 from edge.ops.data import events

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.engine import commit_window, database
-from edge.engine.database import Transaction
+from edge.engine.rules import commit_window
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
 from edge.features.queues.service import admin

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import grimp
 import pytest
 
-from edge.engine import hooks
-from edge.engine.hooks import Hooks
+from edge.engine.dispatch import hooks
+from edge.engine.dispatch.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 
-PURE_ENGINE_MODULES = {"edge.engine.quota", "edge.engine.access", "edge.engine.item_attributes"}
+PURE_ENGINE_MODULES = {
+    "edge.engine.rules.quota",
+    "edge.engine.rules.access",
+    "edge.engine.dispatch.item_attributes",
+}
 """Rules of the engine that rules of features may use."""
 
 SQL = re.compile(
@@ -83,7 +87,7 @@ def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
         ("edge.features.outbox.destination", "edge.xmpp.stanza"),
         ("edge.features.outbox.service", "edge.routing.xmpp.answers"),
         ("edge.features.custody.store", "edge.features.custody.xmpp"),
-        ("edge.features.custody.rules", "edge.engine.database"),
+        ("edge.features.custody.rules", "edge.engine.store.database"),
         ("edge.features.custody.rules", "edge.features.custody.store"),
     ],
 )
@@ -160,7 +164,7 @@ def test_sql_is_in_the_engine_and_in_stores() -> None:
         for path in (ROOT / "edge").rglob("*.py")
         if any(map(SQL.search, strings(path)))
     }
-    allowed = re.compile(r"edge/engine/\w+\.py|edge/features/\w+/(tables|store(/\w+)?)\.py")
+    allowed = re.compile(r"edge/engine/\w+/\w+\.py|edge/features/\w+/(tables|store(/\w+)?)\.py")
     assert {path for path in found if not allowed.fullmatch(path)} == set()
     assert "edge/features/custody/store.py" in found
 
@@ -177,7 +181,7 @@ TABLE = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE)\s+(?:main\.|temp\.)?([a-z
 
 def test_engine_and_configuration_name_no_feature() -> None:
     modules = [
-        path for part in ("engine", "config") for path in (ROOT / "edge" / part).glob("*.py")
+        path for part in ("engine", "config") for path in (ROOT / "edge" / part).rglob("*.py")
     ]
     found = {path.name: list(strings(path)) for path in modules}
     named = {table for texts in found.values() for text in texts for table in TABLE.findall(text)}

@@ -50,7 +50,7 @@ def test_the_toy_imports_what_a_protocol_may_import(module: str) -> None:
 
 
 def test_imports_are_found() -> None:
-    assert {"edge.features.outbox.rules", "edge.engine.hooks", "tests.toy.codec"} <= set(
+    assert {"edge.features.outbox.rules", "edge.engine.dispatch.hooks", "tests.toy.codec"} <= set(
         imported("requests")
     )
 

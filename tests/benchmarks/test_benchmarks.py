@@ -14,9 +14,9 @@ from benchmarks.peer_servers import PEERS, find_program
 from benchmarks.queue_payload import ITEM, NODE, RETRACTED, STANZA, TOPIC
 from benchmarks.relay_steps import GROUP, PAIRS, RelayedMessages
 from edge import topics
-from edge.engine import events
-from edge.engine.database import MessageBytes
-from edge.engine.quota import Usage
+from edge.engine.rules.quota import Usage
+from edge.engine.store import events
+from edge.engine.store.database import MessageBytes
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.ops.transactions import changing

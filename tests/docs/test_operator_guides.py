@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from edge.cli.commands import main
 from edge.config.limits import Limits
-from edge.engine import tables
+from edge.engine.store import tables
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Lock, NewQueuedItem

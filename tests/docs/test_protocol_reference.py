@@ -13,7 +13,7 @@ import pytest
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
 from edge.features.adhoc_commands.service import Commands
 from edge.routing.xmpp import XmppHooks
 from edge.routing.xmpp.router import Router

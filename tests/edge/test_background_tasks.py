@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge import background_tasks
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
 from edge.features.accounts.store import certificates
 from edge.ops.certificates import pki
 from edge.server.refusal_counters import RefusalCounters

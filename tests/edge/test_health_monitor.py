@@ -11,10 +11,10 @@ import pytest
 from edge import health_monitor
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import space
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.space_rules import SpaceUsage
+from edge.engine.rules.space_rules import SpaceUsage
+from edge.engine.store import space
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreBusy, StoreFull
 from edge.health_monitor import HealthMonitor
 from edge.ops import setup

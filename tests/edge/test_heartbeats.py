@@ -7,11 +7,11 @@ import pytest
 from edge import background_tasks
 from edge.config.limits import Limits
 from edge.config.options import Flash
-from edge.engine import refusals
-from edge.engine.events import SYSTEM, NewEvent, read
-from edge.engine.flash_meter import WriteMeter
-from edge.engine.group_commit import Store
-from edge.engine.service_time import Run
+from edge.engine.limits.flash_meter import WriteMeter
+from edge.engine.log import refusals
+from edge.engine.rules.service_time import Run
+from edge.engine.store.events import SYSTEM, NewEvent, read
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreError
 from edge.server import refusal_counters
 from edge.server.refusal_counters import RefusalCounters

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from edge.engine.events import NewEvent
+from edge.engine.store.events import NewEvent
 from edge.journal import MAX_TEXT, Journal
 
 REFUSED = NewEvent(

@@ -11,13 +11,14 @@ import pytest
 from edge import background_tasks, timekeeping
 from edge.config.limits import Limits
 from edge.config.options import Flash
-from edge.engine import clock_store, database
-from edge.engine.clock import Clock
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.flash_meter import WriteMeter
-from edge.engine.group_commit import Store
-from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
+from edge.engine.limits.flash_meter import WriteMeter
+from edge.engine.rules.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
+from edge.engine.time import clock_store
+from edge.engine.time.clock import Clock
 from edge.server.refusal_counters import RefusalCounters
 from tests.helpers.machine import EPOCH, SimulatedMachine
 from tests.helpers.manual_time import ManualTime

@@ -23,8 +23,8 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
-from edge.engine import addresses
-from edge.engine.hooks import new_context
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.hooks import new_context
 from edge.routing.xmpp import XmppHooks
 from edge.routing.xmpp.router import refusal
 from edge.xmpp.errors import StanzaError

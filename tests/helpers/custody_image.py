@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.custody import store
 
 _BODIES = "SELECT id, body FROM held ORDER BY id"

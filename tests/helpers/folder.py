@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from edge.cli.commands import main
 from edge.config import load
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import StoredEvent
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import StoredEvent
 from edge.ops.transactions import changing, reading
 
 T = TypeVar("T")

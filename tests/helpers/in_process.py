@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge.config import load
-from edge.engine import database
-from edge.engine.clock import Clock
-from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.store import database
+from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.time.clock import Clock
 from edge.routing.xmpp.router import Router
 from edge.server.fronts import Fronts
 from edge.server.refusal_counters import RefusalCounters

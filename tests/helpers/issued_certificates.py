@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 LIST = """
 SELECT fingerprint, name, serial, issued, not_after, revoked FROM certificates

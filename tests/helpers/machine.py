@@ -20,7 +20,7 @@ from unittest.mock import patch
 from edge import timekeeping
 from edge.app import App
 from edge.config import load
-from edge.engine.clock import MachineClocks
+from edge.engine.time.clock import MachineClocks
 from edge.journal import Journal
 from tests.helpers.processes import Process
 

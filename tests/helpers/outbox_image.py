@@ -7,8 +7,9 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, TypeVar
 
-from edge.engine import in_flight, sessions
-from edge.engine.database import MessageBytes, NeedsDatabase, Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store import in_flight
+from edge.engine.store.database import MessageBytes, NeedsDatabase, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import image, outbox
 from tests.helpers.store import Gateway

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.publication import PublicationShape
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.publishing import NewItem, Publication

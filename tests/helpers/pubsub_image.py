@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.service import notifications
 from edge.features.pubsub.store import affiliations, items, nodes

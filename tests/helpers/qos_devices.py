@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE_BARE
 from tests.helpers.store import QOS, Gateway, assured, deliver, read_element
 

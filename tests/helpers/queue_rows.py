@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import SubscriptionOptions

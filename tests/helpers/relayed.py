@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.engine.database import MessageBytes, SentMessage
+from edge.engine.store.database import MessageBytes, SentMessage
 from edge.features.messages import rules
 from edge.features.messages.service import AccountMessage
 from edge.features.messages.xmpp.iq_relay import RelayedIq

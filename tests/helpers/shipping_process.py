@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from edge.config import annotated_file, load
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import READINGS, NewEvent
-from edge.engine.group_commit import Store
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import READINGS, NewEvent
+from edge.engine.store.group_commit import Store
 from edge.uplink.backlog import StoreBacklog
 from sync.common.enrolment import read_enrolment
 from sync.uplink.batcher import BatchLimits

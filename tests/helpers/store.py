@@ -19,15 +19,16 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Uplink, Xmpp
-from edge.engine import database, events, meta, space, tables, timers
-from edge.engine.database import MessageBytes, Receipt, Send, SentMessage, Transaction
-from edge.engine.encoding import encode
-from edge.engine.events import LANES, NewEvent, StoredEvent
-from edge.engine.group_commit import Store, UnitLimits
-from edge.engine.hooks import OffloadedWork, Work, new_context
-from edge.engine.service_time import Now
-from edge.engine.session_lifecycle import Bound, SessionLifecycle
-from edge.engine.sessions import DEFAULT, Declaration, guarded
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.hooks import OffloadedWork, Work, new_context
+from edge.engine.rules.service_time import Now
+from edge.engine.sessions.session_lifecycle import Bound, SessionLifecycle
+from edge.engine.sessions.sessions import DEFAULT, Declaration, guarded
+from edge.engine.store import database, events, meta, space, tables
+from edge.engine.store.database import MessageBytes, Receipt, Send, SentMessage, Transaction
+from edge.engine.store.events import LANES, NewEvent, StoredEvent
+from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.time import timers
 from edge.features.accounts.store import accounts
 from edge.features.messages.service import StoredMessage
 from edge.routing.xmpp.router import Router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.custody.store import KEY_BYTES
 
 _HOLD: Final = """

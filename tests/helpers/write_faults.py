@@ -30,14 +30,16 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 from edge.config import annotated_file, load
 from edge.config.limits import Limits
-from edge.engine import commit_window, database, events, timers
-from edge.engine.database import Send, Transaction
-from edge.engine.encoding import encode
-from edge.engine.events import LANES
-from edge.engine.group_commit import Store
-from edge.engine.hooks import new_context
-from edge.engine.session_lifecycle import SessionLifecycle
-from edge.engine.sessions import guarded
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.rules import commit_window
+from edge.engine.sessions.session_lifecycle import SessionLifecycle
+from edge.engine.sessions.sessions import guarded
+from edge.engine.store import database, events
+from edge.engine.store.database import Send, Transaction
+from edge.engine.store.events import LANES
+from edge.engine.store.group_commit import Store
+from edge.engine.time import timers
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.custody import store as custody
 from edge.features.custody.store import was_released

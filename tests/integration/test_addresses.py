@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.server.xmpp.session import XmppSession
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.options import Log
-from edge.engine import events, sessions
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.sessions import sessions
+from edge.engine.store import events
+from edge.engine.store.database import MessageBytes, Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog import service as eventlog

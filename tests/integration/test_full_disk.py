@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from edge.engine import database
+from edge.engine.store import database
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.folder import configure, fieldpost

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from edge import app
-from edge.engine import meta
+from edge.engine.store import meta
 from edge.journal import DEFAULT_LEVEL, FORMATS, Journal
 from sync.segment import decode
 from sync.uplink.folder_transport import MARKER

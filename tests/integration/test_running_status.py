@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from edge.config import load
-from edge.engine.clock import boot_id
+from edge.engine.time.clock import boot_id
 from edge.ops.gateway import control
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of

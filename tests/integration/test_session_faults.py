@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.engine import database
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.errors import StoreBusy
 from edge.ops.devices import devices
 from edge.server import external_changes, session_teardown, tls

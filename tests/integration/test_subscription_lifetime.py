@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from edge.engine import database
+from edge.engine.store import database
 from tests.helpers.in_process import in_process
 from tests.helpers.pubsub import element, form, options, request_xml
 from tests.helpers.xmpp import Client

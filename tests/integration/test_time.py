@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edge.engine import database
-from edge.engine.events import SYSTEM
+from edge.engine.store import database
+from edge.engine.store.events import SYSTEM
 from tests.helpers.gateway import Gateway, bind_session
 from tests.helpers.machine import ClockReadings, run, write_readings
 from tests.helpers.processes import Process

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.engine import commit_delay
+from edge.engine.rules import commit_delay
 
 BUDGETS = st.integers(1, 10**12)
 MOST = st.floats(0, 1)

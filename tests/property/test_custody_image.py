@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge.config.limits import Limits
-from edge.engine.access import Sender
-from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.destinations import find
-from edge.engine.hooks import new_context
-from edge.engine.quota import charge
-from edge.engine.service_time import Now
+from edge.engine.dispatch.destinations import find
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import charge
+from edge.engine.rules.service_time import Now
+from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.custody import service, store

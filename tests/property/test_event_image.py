@@ -19,10 +19,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge.engine import database, events
-from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.events import LANES, SYSTEM, NewEvent, UnsealedLane
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
+from edge.engine.store import database, events
+from edge.engine.store.database import NeedsDatabase, Transaction
+from edge.engine.store.events import LANES, SYSTEM, NewEvent, UnsealedLane
 from edge.features.eventlog.store import epochs, segments
 from edge.features.eventlog.store.segments import NewSegment
 from tests.helpers.store import WALL, digest_of, new_database

@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine import database, meta
-from edge.engine.database import Transaction
-from edge.engine.events import LANES, StoredEvent
+from edge.engine.store import database, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import LANES, StoredEvent
 from edge.features.custody.rules import Reason
 from firmware_sim.device import messages
 from firmware_sim.device.limits import SendPolicy

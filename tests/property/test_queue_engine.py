@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules.assignment import slot_of
 from edge.features.queues.store import queue_items

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge import timekeeping
-from edge.engine import clock_store, meta
-from edge.engine.clock import Clock
-from edge.engine.database import Transaction
-from edge.engine.service_time import start_run
+from edge.engine.rules.service_time import start_run
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
+from edge.engine.time import clock_store
+from edge.engine.time.clock import Clock
 from edge.features.custody import store as custody_store
 from tests.helpers.machine import SimulatedMachine
 from tests.helpers.store import digest_of, in_memory

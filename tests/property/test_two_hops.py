@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge.config.limits import Limits
-from edge.engine import database, meta
-from edge.engine.database import Transaction
-from edge.engine.quota import Usage
+from edge.engine.rules.quota import Usage
+from edge.engine.store import database, meta
+from edge.engine.store.database import Transaction
 from edge.features.custody.rules import Reason
 from edge.features.outbox.service import QosRequest, RequestKind
 from edge.features.outbox.store import dead_letters, outbox

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 from edge.config.load import Address
-from edge.engine.database import SentMessage
-from edge.engine.encoding import encode as encode_message
-from edge.engine.outputs import EndReason
-from edge.engine.session_lifecycle import Bound
+from edge.engine.dispatch.encoding import encode as encode_message
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.sessions.session_lifecycle import Bound
+from edge.engine.store.database import SentMessage
 from edge.errors import StoreError
 from edge.server.connection import Connection
 from edge.server.listener import Listen, Listener

@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from edge.engine import access, destinations, sessions
-from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import MessageBytes, SentMessage, Transaction
-from edge.engine.encoding import unpack
-from edge.engine.hooks import Context, Hooks, Message, Work
-from edge.engine.item_attributes import ItemAttributes
-from edge.engine.sessions import Declaration
+from edge.engine.dispatch import destinations
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.encoding import unpack
+from edge.engine.dispatch.hooks import Context, Hooks, Message, Work
+from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import Declaration
+from edge.engine.store.database import MessageBytes, SentMessage, Transaction
 from edge.errors import ServiceError
 from edge.features.custody import service as custody
 from edge.features.custody.service import CustodyError

@@ -1,5 +1,5 @@
 -- How much of the stores of items each source uses, counted by triggers, so that no source can use them up
--- (edge/engine/quota.py). A source is an item's author or, for a shared subscription, of the account that
+-- (edge/engine/rules/quota.py). A source is an item's author or, for a shared subscription, of the account that
 -- holds it: its first member, because its subscription is what stores the items.
 ALTER TABLE queues ADD COLUMN owner TEXT; -- of a shared subscription
 UPDATE queues SET owner = (

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from enum import Enum
 
 from edge.credentials import Credentials
-from edge.engine import access, refusals
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks
-from edge.engine.refusals import CHANGED
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.log import refusals
+from edge.engine.log.refusals import CHANGED
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import is_active as is_active

@@ -1,6 +1,6 @@
 """The temporary table of accounts."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     temporary="""

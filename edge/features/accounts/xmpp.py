@@ -9,9 +9,9 @@ from typing import Final
 
 from edge import credentials, jid
 from edge.credentials import PasswordError
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.dispatch.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service
 from edge.features.accounts.service import AccountError, Reason
 from edge.routing.xmpp import Handler, XmppHooks, answers

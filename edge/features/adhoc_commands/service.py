@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Registry
+from edge.engine.dispatch.hooks import Context, Hooks, Registry
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.adhoc_commands import store
 from edge.features.adhoc_commands.store import add as add

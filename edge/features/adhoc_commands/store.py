@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 
 class StartedCommand(NamedTuple):

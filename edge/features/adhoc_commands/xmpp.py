@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.adhoc_commands import service
 from edge.features.adhoc_commands.service import AdHocCommand, CommandError, FieldType, Reason
 from edge.routing.xmpp import XmppHooks, answers

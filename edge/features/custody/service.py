@@ -17,13 +17,17 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from edge.engine import destinations, events, message_counts, quota, refusals, sessions, space
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import ALLOWED, Contents, Context, Destination, Hooks, Message
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch import destinations
+from edge.engine.dispatch.hooks import ALLOWED, Contents, Context, Destination, Hooks, Message
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.log import refusals
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.sessions import sessions
+from edge.engine.store import events, message_counts, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.errors import ServiceError
 from edge.features.custody import rules, store
 from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situation

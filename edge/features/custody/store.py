@@ -22,11 +22,12 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import item_attributes, sessions
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.image import Bodies, Changes, Image, Table, write_rows
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
-from edge.engine.quota import NO_USAGE, EvictionCandidate, charge
+from edge.engine.dispatch import item_attributes
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.rules.quota import NO_USAGE, EvictionCandidate, charge
+from edge.engine.sessions import sessions
+from edge.engine.store.database import MessageBytes, Transaction
+from edge.engine.store.image import Bodies, Changes, Image, Table, write_rows
 from edge.features.outbox import service as outbox
 
 EXPIRY_BATCH: Final = 256

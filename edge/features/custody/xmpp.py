@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from edge import jid
-from edge.engine import destinations, refusals
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch import destinations
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.log import refusals
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.custody import service
 from edge.features.custody.rules import Reason

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine import meta, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Event, Hooks
-from edge.engine.sessions import Session
+from edge.engine.dispatch.hooks import Context, Event, Hooks
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 from edge.features.discovery import store
 from edge.features.discovery.store import CapsQuery as CapsQuery
 
@@ -35,7 +36,7 @@ NO_QOS: Final = ""
 Announced: TypeAlias = tuple[str, str, str]
 """The capabilities that a presence announces: hash function, node and verification string."""
 
-CAPS_NEEDED: Final = Event[[Context, Transaction, Session]]()
+CAPS_NEEDED: Final = Event[[Context, Transaction, SessionRow]]()
 """Hook event: the capabilities that a session announced are needed to find out its QoS support.
 
 The hook records them by `set_announced`.
@@ -54,7 +55,7 @@ class InfoQuery(NamedTuple):
     node: str | None
 
 
-def learn(context: Context, tx: Transaction, session: Session) -> None:
+def learn(context: Context, tx: Transaction, session: SessionRow) -> None:
     """Find out in which namespace a session supports QoS, and run the hooks that wait for this.
 
     This happens at once if the session announced a verified hash, or has left `MAX_QUERIES` queries
@@ -83,7 +84,7 @@ def _verified_qos(tx: Transaction, query: CapsQuery | None) -> str | None:
     return store.find_verified(tx, query.hash, query.ver)
 
 
-def set_announced(tx: Transaction, session: Session, announced: Announced | None) -> None:
+def set_announced(tx: Transaction, session: SessionRow, announced: Announced | None) -> None:
     """Record the capabilities that a session's presence announces; `None` if it announces none."""
     store.add_query(tx, session.generation, *(announced or ("", "", "")))
 

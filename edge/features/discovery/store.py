@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 BATCH_SIZE: Final = 64
 """Maximum number of overdue queries that are handled in one unit of work."""

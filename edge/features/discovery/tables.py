@@ -1,6 +1,6 @@
 """The temporary tables of service discovery."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     temporary="""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edge import content_types
-from edge.engine import events
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Contents, unreadable
+from edge.engine.dispatch.hooks import Contents, unreadable
+from edge.engine.store import events
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog.rules import json_readings
 from edge.features.eventlog.rules.strict_json import InvalidJson
 

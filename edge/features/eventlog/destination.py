@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access
-from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import (
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import (
     ALLOWED,
     NOT_ALLOWED,
     Acceptance,
@@ -21,7 +18,10 @@ from edge.engine.hooks import (
     Message,
     unreadable,
 )
-from edge.engine.quota import ExceededLimit
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.store.database import Transaction
 from edge.features.eventlog import decoders, service
 from edge.jid import Jid
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.engine.events import NewEvent
+from edge.engine.store.events import NewEvent
 
 
 class EventNotification(NamedTuple):

@@ -13,11 +13,13 @@ from functools import partial
 from typing import Final
 
 from edge.config.options import Log
-from edge.engine import events, meta, refusals, sessions
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Hooks
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.log import refusals
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.sessions import sessions
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.accounts import service as accounts
 from edge.features.eventlog.messages import EventNotification
 from edge.features.eventlog.rules.levels import INFORMATIONAL, RANKS

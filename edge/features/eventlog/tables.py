@@ -1,6 +1,6 @@
 """The temporary table and the usage of the event log's segments."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     temporary="""

@@ -16,15 +16,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from edge.engine import access, events, in_flight, quota, send_share, sessions, space
-from edge.engine.access import Relation, Sender
-from edge.engine.database import Receipt, SentMessage, Transaction
-from edge.engine.destinations import NO_DESTINATION, UNTRUSTED
-from edge.engine.encoding import pack
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Hooks
-from edge.engine.quota import NO_USAGE, ExceededLimit, Usage
-from edge.engine.sessions import Session
+from edge.engine.dispatch.destinations import NO_DESTINATION, UNTRUSTED
+from edge.engine.dispatch.encoding import pack
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.rules import access, quota, send_share
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.rules.quota import NO_USAGE, ExceededLimit, Usage
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store import events, in_flight, space
+from edge.engine.store.database import Receipt, SentMessage, Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages import store as offline
@@ -360,7 +362,7 @@ def expire(context: Context, tx: Transaction) -> None:
 
 def find_answerable_session(
     context: Context, tx: Transaction, sender: Sender, full: str
-) -> Session | None:
+) -> SessionRow | None:
     """Return the session of a full JID, if it is bound and the sender may answer it, or `None`.
 
     An answer is a result or an error. Whether the session has asked for one is not known.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from edge.engine import in_flight, quota
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.quota import NO_USAGE, Usage
+from edge.engine.rules import quota
+from edge.engine.rules.quota import NO_USAGE, Usage
+from edge.engine.store import in_flight
+from edge.engine.store.database import MessageBytes, Transaction
 
 RECEIPT: Final = "offline"
 """`Receipt.kind` of the messages of this table that were sent to a session of the account."""

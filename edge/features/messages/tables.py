@@ -1,6 +1,6 @@
 """The usage of the offline store."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     totals={

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access
-from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import Acceptance, Contents, Context, Hooks, Message
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Acceptance, Contents, Context, Hooks, Message
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.outbox import service
 from edge.features.outbox.service import OutboxError, OutgoingMessage, Reason

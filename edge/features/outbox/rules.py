@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum, StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine.quota import NO_USAGE, Usage
+from edge.engine.rules.quota import NO_USAGE, Usage
 
 
 class Level(IntEnum):

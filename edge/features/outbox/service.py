@@ -14,14 +14,16 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from edge.config.limits import Limits
-from edge.engine import durable_sessions, events, quota, sessions
-from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import AWAITS_ANSWER, MessageBytes, Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Event, Hooks
-from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
-from edge.engine.sessions import Session
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.hooks import Context, Event, Hooks
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit, Usage, WaitingUsage
+from edge.engine.sessions import durable_sessions, sessions
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store import events
+from edge.engine.store.database import AWAITS_ANSWER, MessageBytes, Transaction
+from edge.engine.store.events import NewEvent
 from edge.errors import ServiceError
 from edge.features.discovery import service as discovery
 from edge.features.eventlog import service as eventlog
@@ -205,7 +207,7 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
         _send_row(context, tx, row, session)
 
 
-def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> Session | None:
+def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> SessionRow | None:
     """Return the session for a new message, if the message is the only one of its account.
 
     `None` leaves the decision to `send_ready`. A returned session is the one that `send_ready`
@@ -283,7 +285,7 @@ def send_ready(
             discovery.learn(context, tx, session)
         send_ready(context, tx, account, queried=True)
         return
-    waiting: list[tuple[OutboxRow, Session]] = []
+    waiting: list[tuple[OutboxRow, SessionRow]] = []
     for row in _plan(limits, rows, targets, in_flight):
         to = targets.target_of(row)
         if to is not None and to.qos is not None:
@@ -354,7 +356,7 @@ def _with_lane(limits: Limits, one: Candidate, row: OutboxRow, targets: Targets)
 
 
 def _send(
-    context: Context, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
+    context: Context, tx: Transaction, row: OutboxRow, session: SessionRow, event: Input | None
 ) -> None:
     step = rules.transition(row.qos, row.state, event) if event else None
     if step is not None:
@@ -364,7 +366,7 @@ def _send(
 
 
 def _row_sent(
-    context: Context, tx: Transaction, row: OutboxRow, session: Session, step: rules.Transition
+    context: Context, tx: Transaction, row: OutboxRow, session: SessionRow, step: rules.Transition
 ) -> OutboxRow:
     attempts, due = row.attempts + 1, None
     if row.due is not None and not row.deferred and not outbox.is_in_flight(tx, row):
@@ -377,7 +379,7 @@ def _row_sent(
     return sent._replace(turn=outbox.next_turn(tx))
 
 
-def _send_row(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> None:
+def _send_row(context: Context, tx: Transaction, row: OutboxRow, session: SessionRow) -> None:
     receipt = outbox.mark_sent(tx, row, session.generation)
     if row.due is None and row.state == State.PLAIN:
         tx.send(session.generation, _plain_message(context, tx, row), receipt)
@@ -388,7 +390,9 @@ def _send_row(context: Context, tx: Transaction, row: OutboxRow, session: Sessio
             tx.wake_at(row.due)
 
 
-def _qos_request(context: Context, tx: Transaction, row: OutboxRow, session: Session) -> QosRequest:
+def _qos_request(
+    context: Context, tx: Transaction, row: OutboxRow, session: SessionRow
+) -> QosRequest:
     request = pending_request(row) or RequestKind.DELIVER
     return QosRequest(
         request,
@@ -634,7 +638,7 @@ def _apply_answer(
         send_ready(context, tx, row.recipient)
 
 
-def find_by_message_id(tx: Transaction, session: Session, id: int) -> OutboxRow | None:
+def find_by_message_id(tx: Transaction, session: SessionRow, id: int) -> OutboxRow | None:
     """Return the unfinished message that a session knows by an id of its protocol, if any.
 
     The id follows from the row's number (`rules.message_id`), so it is known after a restart.
@@ -842,7 +846,7 @@ def _handle_timer(context: Context, tx: Transaction, row: OutboxRow) -> None:
         _send(context, tx, row, session, Input.TIMEOUT)
 
 
-def _can_repeat(session: Session, row: OutboxRow) -> bool:
+def _can_repeat(session: SessionRow, row: OutboxRow) -> bool:
     """Return whether a session can be sent a request again after its presence or QoS changed."""
     if row.state in BOUND:
         return session.qos is not None

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
-from edge.engine.sessions import Session
+from edge.engine.dispatch.hooks import Context
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store.database import Transaction
 from edge.features.outbox.rules import BOUND, Input
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.image import OutboxRow
@@ -33,14 +33,14 @@ class Targets(NamedTuple):
         lanes: those with limits of their own, by full address.
     """
 
-    bound: Sequence[Session]
-    eligible: Sequence[Session]
+    bound: Sequence[SessionRow]
+    eligible: Sequence[SessionRow]
     accepts_plain: bool
     send: Input | None
-    unknown: Sequence[Session]
-    lanes: Mapping[str, Session]
+    unknown: Sequence[SessionRow]
+    lanes: Mapping[str, SessionRow]
 
-    def to_query(self, rows: Iterable[OutboxRow]) -> list[Session]:
+    def to_query(self, rows: Iterable[OutboxRow]) -> list[SessionRow]:
         """Return the sessions whose QoS support must be queried before these rows can be sent.
 
         These are the connected ones to which a row is addressed and, if no session is known to
@@ -57,7 +57,7 @@ class Targets(NamedTuple):
             or (session.full in addressed and not session.detached)
         ]
 
-    def target_of(self, row: OutboxRow) -> Session | None:
+    def target_of(self, row: OutboxRow) -> SessionRow | None:
         """Return the session that a message is sent to, or `None` if it has to wait.
 
         A message that belongs to a session goes to that session, and a message for one session to
@@ -74,7 +74,7 @@ class Targets(NamedTuple):
         choice = [one for one in self.eligible if send and self.input_for(one) is send]
         return _by_jid(choice, row.session) or (choice[0] if choice else None)
 
-    def input_for(self, session: Session) -> Input | None:
+    def input_for(self, session: SessionRow) -> Input | None:
         """Return how a new message is sent to a session, or `None` if it accepts none."""
         if session.qos:
             return Input.SEND
@@ -104,7 +104,7 @@ def find_targets(context: Context, tx: Transaction, account: str) -> Targets:
     return found
 
 
-def _targets(tx: Transaction, account: str, bound: Sequence[Session]) -> Targets:
+def _targets(tx: Transaction, account: str, bound: Sequence[SessionRow]) -> Targets:
     eligible = [session for session in bound if is_eligible(session)]
     lacks_qos = any(not session.qos for session in bound)
     accepts_plain = lacks_qos and outbox.is_downgrade_allowed(tx, account)
@@ -114,7 +114,7 @@ def _targets(tx: Transaction, account: str, bound: Sequence[Session]) -> Targets
     return Targets(bound, eligible, accepts_plain, send, unknown, lanes)
 
 
-def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:
+def _send(eligible: Sequence[SessionRow], accepts_plain: bool) -> Input | None:
     """Return how messages for no particular session are sent: plain only if no session has QoS."""
     if any(session.qos for session in eligible):
         return Input.SEND
@@ -122,10 +122,10 @@ def _send(eligible: Sequence[Session], accepts_plain: bool) -> Input | None:
     return Input.SEND_PLAIN if eligible and known and accepts_plain else None
 
 
-def is_eligible(session: Session) -> bool:
+def is_eligible(session: SessionRow) -> bool:
     """Return whether a session accepts new messages for its account and is connected."""
     return session.accepts and not session.detached
 
 
-def _by_jid(choice: Iterable[Session], full: str | None) -> Session | None:
+def _by_jid(choice: Iterable[SessionRow], full: str | None) -> SessionRow | None:
     return next((session for session in choice if session.full == full), None)

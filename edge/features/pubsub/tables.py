@@ -1,6 +1,6 @@
 """The temporary table of subscriptions and the usage of publish-subscribe."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     temporary="""

@@ -1,6 +1,6 @@
 """The temporary tables and the usage of queues."""
 
-from edge.engine.tables import Tables
+from edge.engine.store.tables import Tables
 
 TABLES = Tables(
     temporary="""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued_certificates
 from edge.ops.certificates import pki

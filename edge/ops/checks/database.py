@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from edge.engine import database
+from edge.engine.store import database
 from edge.errors import StoreBroken
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding

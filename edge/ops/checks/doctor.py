@@ -11,7 +11,8 @@ from typing import Final
 
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import database, flash_wear
+from edge.engine.limits import flash_wear
+from edge.engine.store import database
 from edge.errors import ConfigError, FieldpostError, StoreError, StoreFull
 from edge.features.accounts.store import certificates
 from edge.features.queues.store import depth_events

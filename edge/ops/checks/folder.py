@@ -9,8 +9,8 @@ from typing import Final
 
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import database
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
+from edge.engine.store import database
 from edge.errors import SetupError
 from edge.features.accounts.store.certificates import ExpiringDevice, RevokedCertificate
 from edge.ops.certificates import der, pki

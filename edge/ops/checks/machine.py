@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from edge.config.load import Config, parse_address
-from edge.engine import clock as engine_clock
-from edge.engine.flash_wear import DailyWear
+from edge.engine.limits.flash_wear import DailyWear
+from edge.engine.time import clock as engine_clock
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.machine import hardware
 from edge.ops.machine.hardware import Disk

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge.engine import space_rules
-from edge.engine.space_rules import MESSAGE_ROOM, SpaceLimits, SpaceUsage
+from edge.engine.rules import space_rules
+from edge.engine.rules.space_rules import MESSAGE_ROOM, SpaceLimits, SpaceUsage
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from sync.common.text import size
 

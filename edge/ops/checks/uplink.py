@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
 from edge.ops.certificates.pki import early
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.gateway.status import NOT_RUNNING, Status

@@ -19,8 +19,8 @@ from pathlib import Path, PurePath
 from typing import IO, Final, NamedTuple
 
 from edge.config import load
-from edge.engine import database, snapshot
-from edge.engine.database import Transaction
+from edge.engine.store import database, snapshot
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError, StoreFull
 from edge.features.eventlog.store import epochs
 from edge.ops import current_time, setup

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from edge.config import load
-from edge.engine.encoding import encodings
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.encoding import encodings
+from edge.engine.dispatch.hooks import new_context
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.ops.transactions import changing, read_pages, reading

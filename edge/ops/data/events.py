@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import database, events, meta
-from edge.engine.database import Transaction
+from edge.engine.store import database, events, meta
+from edge.engine.store.database import Transaction
 from edge.errors import StoreError
 from edge.features.eventlog.store import segments
 from edge.ops import current_time

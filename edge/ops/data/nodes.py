@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.config import load
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.store import nodes

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge import topics
-from edge.engine import meta
-from edge.engine.database import Transaction
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.diagnosis import Moment, Report

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.config import load
-from edge.engine import usage
-from edge.engine.database import Transaction
-from edge.engine.service_time import DAY_MS
+from edge.engine.limits import usage
+from edge.engine.rules.service_time import DAY_MS
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates, last_seen
 from edge.ops import current_time

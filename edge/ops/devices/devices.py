@@ -16,9 +16,9 @@ from edge import credentials
 from edge.config import load
 from edge.config.load import Config
 from edge.credentials import Credentials
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.errors import FieldpostError, SetupError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates

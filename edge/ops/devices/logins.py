@@ -13,7 +13,7 @@ from pathlib import Path
 from edge import credentials
 from edge import jid as jids
 from edge.config import load
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import FieldpostError, ServiceError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates

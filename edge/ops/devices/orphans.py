@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
-from edge.engine.quota import Usage
+from edge.engine.rules.quota import Usage
+from edge.engine.store.database import Transaction
 from edge.features.custody import store as custody
 from edge.features.custody.store import AbandonedMessage
 from edge.features.outbox.store import dead_letters, outbox

@@ -10,20 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from edge import jid, topics
-from edge.engine import (
-    access,
-    addresses,
-    destinations,
-    events,
-    quota,
-    refusals,
-    space,
-    space_rules,
-)
-from edge.engine.database import Transaction
-from edge.engine.destinations import NO_DESTINATION, Rejection
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Message, UnreadablePayload
+from edge.engine.dispatch import addresses, destinations
+from edge.engine.dispatch.destinations import NO_DESTINATION, Rejection
+from edge.engine.dispatch.hooks import Context, Message, UnreadablePayload
+from edge.engine.log import refusals
+from edge.engine.rules import access, quota, space_rules
+from edge.engine.store import events, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.errors import ServiceError
 from edge.features.accounts import service as accounts
 from edge.features.messages import service as messages

@@ -17,10 +17,11 @@ from edge.build_kind import build_kind
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Config
-from edge.engine import meta, space, usage
-from edge.engine.database import Transaction
-from edge.engine.space_rules import SpaceLimits, SpaceUsage
-from edge.engine.usage import LimitUsage
+from edge.engine.limits import usage
+from edge.engine.limits.usage import LimitUsage
+from edge.engine.rules.space_rules import SpaceLimits, SpaceUsage
+from edge.engine.store import meta, space
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.ops.gateway import control
 from edge.ops.gateway.control import ProcessStatus

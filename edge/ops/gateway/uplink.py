@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import database
-from edge.engine.database import Transaction
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError, StoreError
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.store import epochs, segments, uplink_view

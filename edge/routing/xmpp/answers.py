@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.engine import access
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Work
+from edge.engine.dispatch.hooks import Context, Work
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.jid import AddressError, AddressReason
 from edge.xmpp import PROTOCOL, replies, serialize

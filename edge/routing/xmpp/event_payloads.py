@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Contents, Context, UnreadablePayload, unreadable
+from edge.engine.dispatch.hooks import Contents, Context, UnreadablePayload, unreadable
+from edge.engine.store.events import NewEvent
 from edge.routing.xmpp.hooks import XmppHooks
 
 MAX_EVENTS: Final = 1000

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, OffloadedWork, Registry, Work
+from edge.engine.dispatch.hooks import Context, OffloadedWork, Registry, Work
+from edge.engine.store.events import NewEvent
 from edge.xmpp.stanza import Stanza
 
 Handler: TypeAlias = Callable[[Context, Stanza], Work | OffloadedWork | bytes]

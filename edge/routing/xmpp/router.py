@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import addresses
-from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Context, OffloadedWork, Work
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, OffloadedWork, Work
 from edge.errors import ServiceError
 from edge.jid import AddressError
 from edge.routing.xmpp import answers, iq_ids

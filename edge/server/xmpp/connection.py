@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 from edge import jid
 from edge.credentials import Credentials
-from edge.engine import access
-from edge.engine.outputs import EndReason
-from edge.engine.quota import ExceededLimit
-from edge.engine.session_lifecycle import Bound
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.rules import access
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.sessions.session_lifecycle import Bound
 from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, PLAIN_KEYS, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry

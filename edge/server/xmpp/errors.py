@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.outputs import EndReason
 from edge.errors import StoreBusy, StoreError, StoreFull
 from edge.xmpp.errors import StanzaError, StreamError
 

@@ -30,10 +30,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine import access
-from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage
-from edge.engine.encoding import encode
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.rules import access
+from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage
 from edge.errors import StoreError
 from edge.routing.xmpp.router import Router, refusal
 from edge.server.server_context import ServerContext

@@ -15,9 +15,9 @@ from edge import __version__
 from edge.__main__ import run_options
 from edge.build_kind import build_kind
 from edge.cli.commands import main
-from edge.engine import database, events, meta
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.store import database, events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog.store import segments
 from tests.helpers.command_tree import leaves
 from tests.helpers.folder import change, fieldpost

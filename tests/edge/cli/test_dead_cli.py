@@ -8,8 +8,8 @@ import pytest
 from click.testing import Result
 
 from edge.cli.dead import LIST_LIMIT
-from edge.engine import usage
-from edge.engine.database import Transaction
+from edge.engine.limits import usage
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.ops.data import dead_letters as admin
 from edge.ops.transactions import changing

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from edge import credentials
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
 from edge.features.accounts.store import accounts
 from edge.ops import current_time
 from edge.ops.transactions import changing

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from edge.config import load
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.ops import current_time
 from edge.uplink.backlog import begin_epoch
 from sync.common.text import utc_time

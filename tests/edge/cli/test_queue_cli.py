@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem

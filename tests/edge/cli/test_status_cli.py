@@ -9,9 +9,11 @@ import msgspec
 from edge import __version__
 from edge.build_kind import build_kind
 from edge.config.limits import Limits
-from edge.engine import database, events, meta, refusals, source_usage
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.limits import source_usage
+from edge.engine.log import refusals
+from edge.engine.store import database, events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem

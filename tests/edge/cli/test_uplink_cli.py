@@ -14,10 +14,10 @@ import pytest
 from click.testing import Result
 
 from edge.config import load
-from edge.engine import database
-from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.engine.group_commit import Store
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.store.group_commit import Store
 from edge.features.eventlog.rules.eviction import BacklogQuota, hours_until_full
 from edge.features.eventlog.store import segments, uplink_view
 from edge.ops import current_time

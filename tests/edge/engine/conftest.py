@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.engine.group_commit import Store
+from edge.engine.store.group_commit import Store
 from tests.helpers.store import Gateway, in_memory, new_database, opened
 
 

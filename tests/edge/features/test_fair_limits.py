@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.quota import FEW_MESSAGES, RESERVED_SHARE
-from edge.engine.session_lifecycle import Bound
-from edge.engine.sessions import Declaration
+from edge.engine.rules.quota import FEW_MESSAGES, RESERVED_SHARE
+from edge.engine.sessions.session_lifecycle import Bound
+from edge.engine.sessions.sessions import Declaration
 from tests.helpers import pubsub
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.pubsub import create, item, publish, subscribe

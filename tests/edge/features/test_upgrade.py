@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.engine import database
-from edge.engine.database import AWAITS_ANSWER
+from edge.engine.store import database
+from edge.engine.store.database import AWAITS_ANSWER
 from edge.features.outbox.store import dead_letters
 from tests.helpers.people import PUMP
 from tests.helpers.store import QOS, Clock, Gateway, deliver

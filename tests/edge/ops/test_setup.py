@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge.config import load
-from edge.engine import database, meta
+from edge.engine.store import database, meta
 from edge.errors import ConfigError, SetupError, StoreFull
 from edge.ops import current_time, setup
 from edge.ops.certificates import der, pki

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge.config import load
-from edge.engine import database
+from edge.engine.store import database
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.ops.data import backup
 from edge.ops.devices import devices

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
 from edge.routing.xmpp import XmppHooks, router
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt, SentMessage
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.store.database import Receipt, SentMessage
 from edge.server.admission import Admission
 
 LIMITS = replace(Limits(), sessions=4, sessions_per_account=2, sessions_per_address=3)

@@ -8,9 +8,9 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
-from edge.engine.events import NewEvent
-from edge.engine.group_commit import Store
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.routing.xmpp.router import Router
 from edge.server import refusal_counters
 from edge.server.refusal_counters import Refusal, RefusalCounters, RefusalLog

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.database import MessageBytes, Receipt
-from edge.engine.quota import Usage
-from edge.engine.send_share import SendShares
+from edge.engine.rules.quota import Usage
+from edge.engine.rules.send_share import SendShares
+from edge.engine.store.database import MessageBytes, Receipt
 from edge.server.write_tracker import Unstored, WriteTracker
 
 ROW = Receipt("kind", 1)

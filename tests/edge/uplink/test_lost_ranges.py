@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge.config import annotated_file, load
-from edge.engine import events, meta
-from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.features.eventlog.store import epochs, lost_ranges, segments
 from edge.uplink import backlog
 from edge.uplink.backlog import EVICTED, backlog_quota, enforce_quota

@@ -14,12 +14,12 @@ from edge.config import annotated_file, load
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.load import Config
 from edge.config.options import Flash, Uplink
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.engine.flash_meter import WriteMeter
-from edge.engine.group_commit import Store
-from edge.engine.service_time import Run
+from edge.engine.limits.flash_meter import WriteMeter
+from edge.engine.rules.service_time import Run
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least

@@ -15,11 +15,11 @@ import pytest
 
 from edge.config import load
 from edge.config.load import Address, Config
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.flash_meter import KernelCounters, WriteMeter
-from edge.engine.group_commit import Store
+from edge.engine.limits.flash_meter import KernelCounters, WriteMeter
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
 from edge.errors import StoreError
 from edge.event_counts import MAX_LABELS, EventCounts
 from edge.features.accounts.store import accounts

@@ -11,7 +11,7 @@ from dataclasses import astuple
 from typing import Any, Final, NamedTuple
 
 from edge.credentials import Credentials
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 
 

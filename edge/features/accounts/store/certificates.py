@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine import meta
-from edge.engine.database import Transaction
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 
 RETENTION_MS: Final = 365 * DAY_MS

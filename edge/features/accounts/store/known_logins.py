@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 _ADD: Final = """
 INSERT OR IGNORE INTO known_logins (account, address)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import meta
-from edge.engine.database import Transaction
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 
 ONLINE: Final = 0
 """The value of `accounts.seen` while an account has a session."""

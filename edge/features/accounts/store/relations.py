@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access
-from edge.engine.access import Relation, Sender
-from edge.engine.database import Transaction
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.store.database import Transaction
 
 _FIND: Final = """
 SELECT coalesce(r.listed, 0), coalesce(r.subscription, 'none')

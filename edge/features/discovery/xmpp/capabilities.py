@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from edge.engine import addresses
-from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.discovery import service
 from edge.features.discovery.service import CapsQuery, InfoQuery
 from edge.jid import AddressError

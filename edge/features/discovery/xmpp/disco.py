@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from edge import jid
-from edge.engine import access, addresses
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import disco, serialize

@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 from typing import Final, NamedTuple
 
-from edge.engine import events, meta
-from edge.engine.database import Transaction
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import lost_ranges
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine import events, meta
-from edge.engine.database import Transaction
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
 
 MAX_RANGES: Final = 64
 """Maximum ranges kept per lane and epoch; there are at most `epochs.MAX_EPOCHS` epochs.

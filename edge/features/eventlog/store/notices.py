@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 WINDOW: Final = 60.0
 """Service seconds after which the count of notifications begins again."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import events, meta
-from edge.engine.database import Transaction
-from edge.engine.events import StoredEvent
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import StoredEvent
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.rules.eviction import BacklogQuota, SegmentContent, StoredSegment
 from edge.features.eventlog.store import lost_ranges

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from edge.engine import meta
-from edge.engine.database import Transaction
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 
 SAMPLE_SIZES: Final = (200, 5_000)
 """Sizes, in segments, of the two samples from which the rate of sealing is estimated. The second

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog.messages import EventNotification
 from edge.features.eventlog.rules.levels import INFORMATIONAL
 from edge.xmpp import PROTOCOL, serialize

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine import events
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Hooks, UnreadablePayload
+from edge.engine.dispatch.hooks import Hooks, UnreadablePayload
+from edge.engine.store import events
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog import decoders
 from edge.features.eventlog.rules import device_times
 from edge.features.eventlog.rules.device_times import SHOWN

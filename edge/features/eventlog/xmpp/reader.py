@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Contents, Context, Hooks, Message, unreadable
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Contents, Context, Hooks, Message, unreadable
 from edge.routing.xmpp import event_payloads
 from edge.xmpp import CONTENT_TYPE
 from edge.xmpp.errors import FragmentError

@@ -10,11 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge import jid
-from edge.engine import access, addresses, refusals, sessions
-from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.messages import service
 from edge.jid import AddressError

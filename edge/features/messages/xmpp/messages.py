@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge import jid
-from edge.engine import addresses, destinations, message_counts, refusals
-from edge.engine.access import Sender
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.destinations import Rejection
-from edge.engine.encoding import encode_part, unpack
-from edge.engine.hooks import Context, Hooks, Message, UnreadablePayload, Work
+from edge.engine.dispatch import addresses, destinations
+from edge.engine.dispatch.destinations import Rejection
+from edge.engine.dispatch.encoding import encode_part, unpack
+from edge.engine.dispatch.hooks import Context, Hooks, Message, UnreadablePayload, Work
+from edge.engine.log import refusals
+from edge.engine.rules.access import Sender
+from edge.engine.store import message_counts
+from edge.engine.store.database import MessageBytes, Transaction
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import (

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeGuard
 
-from edge.engine import sessions
-from edge.engine.addresses import account_of
-from edge.engine.database import MessageBytes, SentMessage, Transaction
-from edge.engine.encoding import source_of
-from edge.engine.hooks import Context, Hooks
-from edge.engine.refusals import log_source
+from edge.engine.dispatch.addresses import account_of
+from edge.engine.dispatch.encoding import source_of
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.log.refusals import log_source
+from edge.engine.sessions import sessions
+from edge.engine.store.database import MessageBytes, SentMessage, Transaction
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules, service
 from edge.features.messages.rules import MessageType, Outcome, Route

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine import events, quota
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.events import NewEvent
-from edge.engine.quota import Usage
+from edge.engine.rules import quota
+from edge.engine.rules.quota import Usage
+from edge.engine.store import events
+from edge.engine.store.database import MessageBytes, Transaction
+from edge.engine.store.events import NewEvent
 from edge.errors import SetupError
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.outbox import OutgoingMessage

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from edge.engine.database import MessageBytes
-from edge.engine.image import Bodies, Count, Image, Table
+from edge.engine.store.database import MessageBytes
+from edge.engine.store.image import Bodies, Count, Image, Table
 from edge.features.outbox.rules import BOUND, State
 
 BODY_BYTES: Final = 1024 * 1024

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
-from edge.engine import in_flight, sessions
-from edge.engine.database import MessageBytes, Receipt, Transaction
-from edge.engine.image import Changes, Table, write_rows
-from edge.engine.quota import Usage, WaitingUsage
+from edge.engine.rules.quota import Usage, WaitingUsage
+from edge.engine.sessions import sessions
+from edge.engine.store import in_flight
+from edge.engine.store.database import MessageBytes, Receipt, Transaction
+from edge.engine.store.image import Changes, Table, write_rows
 from edge.features.accounts import service as accounts
 from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.store.image import QUEUED, OutboxImage, OutboxRow

@@ -12,11 +12,11 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.encoding import encode_part
-from edge.engine.hooks import Contents, Context, Hooks, Message, Work
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.encoding import encode_part
+from edge.engine.dispatch.hooks import Contents, Context, Hooks, Message, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
 from edge.features.outbox.service import (

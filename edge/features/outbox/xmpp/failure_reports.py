@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
 from edge.features.outbox.service import DeliveryFailure, FailureReason, FailureReport
 from edge.xmpp import CONTENT_TYPE, PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError

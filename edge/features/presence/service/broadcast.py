@@ -5,8 +5,9 @@ Source: RFC 6121, sections 3.1.5, 3.2.2 and 3.3.3.
 
 from __future__ import annotations
 
-from edge.engine import access, sessions
-from edge.engine.database import Transaction
+from edge.engine.rules import access
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.presence.service.messages import SessionPresence, UnavailablePresence
 from edge.features.presence.store.presence import ShownSession, available_sessions

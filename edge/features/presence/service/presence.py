@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from edge import jid
-from edge.engine import access, in_flight, refusals, sessions
-from edge.engine.access import Relation, Sender
-from edge.engine.database import Receipt, Transaction
-from edge.engine.hooks import Context, Event, Hooks
+from edge.engine.dispatch.hooks import Context, Event, Hooks
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.sessions import sessions
+from edge.engine.store import in_flight
+from edge.engine.store.database import Receipt, Transaction
 from edge.features.accounts import service as accounts
 from edge.features.discovery import service as discovery
 from edge.features.discovery.service import Announced

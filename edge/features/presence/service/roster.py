@@ -10,12 +10,14 @@ from __future__ import annotations
 import secrets
 from typing import Final, NamedTuple
 
-from edge.engine import access, refusals, space
-from edge.engine.access import Relation, Sender
-from edge.engine.database import Transaction
-from edge.engine.encoding import encodings
-from edge.engine.hooks import Context, Hooks
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.encoding import encodings
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.store import space
+from edge.engine.store.database import Transaction
 from edge.features.presence.service.errors import PresenceError, Reason
 from edge.features.presence.service.messages import RosterPush
 from edge.features.presence.store import presence, roster

@@ -7,10 +7,11 @@ A.
 
 from __future__ import annotations
 
-from edge.engine import access, refusals
-from edge.engine.access import Relation, Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import subscriptions as rules
 from edge.features.presence.rules.subscriptions import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 RECEIPT: Final = "presence"
 """`Receipt.kind` of the stanza that ends a page of contacts' presence, if another page follows.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules.subscriptions import (
     FIELDS,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access, refusals, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Work
+from edge.engine.dispatch.hooks import Context, Work
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.presence.rules import presence as rules
 from edge.routing.xmpp import XmppHooks

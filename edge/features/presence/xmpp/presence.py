@@ -11,12 +11,13 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from edge import jid
-from edge.engine import addresses, refusals
-from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
-from edge.engine.sessions import Session
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.log import refusals
+from edge.engine.rules.access import Sender
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.discovery import service as discovery
 from edge.features.presence.rules import presence as rules
@@ -176,7 +177,7 @@ def _encode_subscription(_context: Context, stanza: SubscriptionStanza) -> bytes
     return stanza.stanza or serialize.presence(stanza.type.value, stanza.sender, stanza.to)
 
 
-def _read_announced(_context: Context, tx: Transaction, session: Session) -> None:
+def _read_announced(_context: Context, tx: Transaction, session: SessionRow) -> None:
     stanza = service.find_shown(tx, session.generation)
     discovery.set_announced(tx, session, capabilities.announced_in(stanza))
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from edge import jid
-from edge.engine import addresses
-from edge.engine.access import Relation, Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.dispatch import addresses
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.rules.access import Relation, Sender
+from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.presence.rules.subscriptions import FIELDS
 from edge.features.presence.service import roster as service

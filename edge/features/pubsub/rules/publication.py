@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine import item_attributes
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.dispatch import item_attributes
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
 

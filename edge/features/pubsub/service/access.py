@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edge.engine.access import Sender, may_manage_nodes
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.rules.access import Sender, may_manage_nodes
+from edge.engine.store.database import Transaction
 from edge.features.presence.rules.subscriptions import shares_presence
 from edge.features.presence.service import roster
 from edge.features.pubsub.rules import affiliation as rules

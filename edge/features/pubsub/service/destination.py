@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access, space
-from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
-from edge.engine.database import Transaction
-from edge.engine.destinations import NoDestination
-from edge.engine.hooks import (
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.destinations import NoDestination
+from edge.engine.dispatch.hooks import (
     ALLOWED,
     NOT_ALLOWED,
     Acceptance,
@@ -23,7 +20,11 @@ from edge.engine.hooks import (
     Message,
     PublishedItem,
 )
-from edge.engine.quota import ExceededLimit
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.store import space
+from edge.engine.store.database import Transaction
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules.publication import PublicationShape, find_fault
 from edge.features.pubsub.service import publishing

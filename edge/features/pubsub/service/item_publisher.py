@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.store import affiliations
 from edge.features.pubsub.store.nodes import Node
 

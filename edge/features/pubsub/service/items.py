@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules import affiliation
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.service import access

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from edge import topics
-from edge.engine import events, quota, refusals
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.log import refusals
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from edge.engine import sessions
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import Transaction
-from edge.engine.encoding import pack
-from edge.engine.hooks import Context, Hooks
-from edge.engine.item_attributes import ItemAttributes, Properties
-from edge.engine.quota import charge
-from edge.engine.refusals import log_source
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.encoding import pack
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.dispatch.item_attributes import ItemAttributes, Properties
+from edge.engine.log.refusals import log_source
+from edge.engine.rules.quota import charge
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages.rules import Outcome

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge import topics
-from edge.engine import quota, refusals, space
-from edge.engine.access import Sender, may_manage_nodes
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Contents, Context, Event
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
-from edge.engine.quota import ExceededLimit, StoreUsage, Usage
+from edge.engine.dispatch.hooks import Contents, Context, Event
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
+from edge.engine.log import refusals
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender, may_manage_nodes
+from edge.engine.rules.quota import ExceededLimit, StoreUsage, Usage
+from edge.engine.store import space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog import decoders
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import affiliation, node_config

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
-from edge.engine.item_attributes import ItemAttributes
-from edge.engine.quota import ExceededLimit
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import ExistingItem
 from edge.features.pubsub.rules.subscription import SubscriptionEnd

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from edge import topics
-from edge.engine import event_counters, quota, refusals, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Event, Hooks
-from edge.engine.sessions import Session
+from edge.engine.dispatch.hooks import Context, Event, Hooks
+from edge.engine.log import event_counters, refusals
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import SessionRow
+from edge.engine.store.database import Transaction
 from edge.features.accounts import service as accounts
 from edge.features.presence.service.presence import PUBSUB_AVAILABLE, PUBSUB_UNAVAILABLE
 from edge.features.pubsub.rules import subscription as rules
@@ -481,7 +483,7 @@ def on_pubsub_available(context: Context, tx: Transaction, sender: Sender) -> No
         context.hooks.trigger(AVAILABLE_AGAIN, context, tx, sender)
 
 
-def _is_available(session: Session) -> bool:
+def _is_available(session: SessionRow) -> bool:
     return session.available and session.gets_items
 
 

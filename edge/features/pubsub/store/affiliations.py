@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import recipients
 from edge.features.pubsub.store.nodes import AFFILIATIONS

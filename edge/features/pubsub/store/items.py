@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.engine import item_attributes, row_numbers, source_usage
-from edge.engine.database import Transaction
-from edge.engine.image import Changes, Table, write_rows
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes
-from edge.engine.quota import StoreUsage, Usage
+from edge.engine.dispatch import item_attributes
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.limits import source_usage
+from edge.engine.rules.quota import StoreUsage, Usage
+from edge.engine.store import row_numbers
+from edge.engine.store.database import Transaction
+from edge.engine.store.image import Changes, Table, write_rows
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.store import nodes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 
 CACHED: Final = 4096
 """Maximum number of cached recipients of all nodes together; a full cache is emptied."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.subscription import (
     DEFAULT,

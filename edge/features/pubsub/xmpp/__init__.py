@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.addresses import AddressKind
-from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
+from edge.engine.dispatch.addresses import AddressKind
+from edge.engine.dispatch.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
 from edge.features.pubsub.service.notifications import Notification
 from edge.features.pubsub.xmpp import (

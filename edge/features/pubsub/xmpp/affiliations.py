@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Work
+from edge.engine.dispatch.hooks import Context, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.service import nodes
 from edge.features.pubsub.service.nodes import AffiliationChange

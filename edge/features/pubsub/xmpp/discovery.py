@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, OffloadedWork, Work
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.hooks import Context, OffloadedWork, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.service import items, nodes
 from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.nodes import NodeInfo

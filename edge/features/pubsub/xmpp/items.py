@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Contents, Context, OffloadedWork, Work, unreadable
+from edge.engine.dispatch.hooks import Contents, Context, OffloadedWork, Work, unreadable
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
     MAX_ITEM_ID_BYTES,

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Work
+from edge.engine.dispatch.hooks import Context, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import DEFAULT, NodeConfig
 from edge.features.pubsub.service import access, nodes
 from edge.features.pubsub.xmpp import forms

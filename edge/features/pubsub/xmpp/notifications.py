@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from edge.engine.addresses import pubsub_service
-from edge.engine.hooks import Context
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.hooks import Context
 from edge.features.pubsub.service.notifications import (
     ItemPublished,
     ItemRetracted,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine.hooks import Contents, Context, Message, PublishedItem
+from edge.engine.dispatch.hooks import Contents, Context, Message, PublishedItem
 from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES
 from edge.features.pubsub.service.publishing import new_item_id
 from edge.features.pubsub.xmpp.items import ITEM, read_payload

@@ -8,9 +8,9 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge import jid
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Work
+from edge.engine.dispatch.hooks import Context, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.engine.hooks import Hooks
+from edge.engine.dispatch.hooks import Hooks
 from edge.features.pubsub.service.publishing import ITEM_PUBLISHED
 from edge.features.pubsub.service.queueing import QUEUES, Queues
 from edge.features.queues.service import queue_registry

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import events
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.rules.access import Sender
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.pubsub.service import access
 from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason

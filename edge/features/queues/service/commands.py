@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.adhoc_commands.service import (
     AdHocCommand,
     CommandError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules import diagnosis
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason

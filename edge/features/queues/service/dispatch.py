@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.service.access import may_subscribe
 from edge.features.pubsub.service.queries import find_node, find_subscription

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from edge.engine import events, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context, Hooks
+from edge.engine.dispatch.hooks import Context, Hooks
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.outbox import service as outbox
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.service import DeliveryFailure, FailureReason, OutboxRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.engine.item_attributes import Properties
+from edge.engine.dispatch.item_attributes import Properties
 
 
 class ItemDelivery(NamedTuple):

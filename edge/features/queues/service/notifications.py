@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge.engine import events, in_flight, sessions
-from edge.engine.access import Sender
-from edge.engine.database import AWAITS_ANSWER, Receipt, SentMessage, Transaction
-from edge.engine.encoding import pack
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
-from edge.engine.item_attributes import ItemAttributes
+from edge.engine.dispatch.encoding import pack
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.store import events, in_flight
+from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage, Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.queries import find_node
 from edge.features.queues.service.messages import ItemDelivery, LockEnded

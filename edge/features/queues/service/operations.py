@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import events
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.rules.access import Sender
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.outbox import service as outbox
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.replacement import author_of

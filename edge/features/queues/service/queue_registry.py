@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import events, quota, space
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Context
-from edge.engine.item_attributes import ItemAttributes, charge
-from edge.engine.quota import ExceededLimit, StoreUsage, Usage
+from edge.engine.dispatch.hooks import Context
+from edge.engine.dispatch.item_attributes import ItemAttributes, charge
+from edge.engine.rules import quota
+from edge.engine.rules.access import Sender
+from edge.engine.rules.quota import ExceededLimit, StoreUsage, Usage
+from edge.engine.store import events, space
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.publication import ItemOptions
 from edge.features.pubsub.rules.replacement import Existing, ExistingItem, author_of

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from edge.engine import in_flight, quota, sessions
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import Receipt, Transaction
-from edge.engine.encoding import pack
-from edge.engine.hooks import Context
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.encoding import pack
+from edge.engine.dispatch.hooks import Context
+from edge.engine.rules import quota
+from edge.engine.sessions import sessions
+from edge.engine.store import in_flight
+from edge.engine.store.database import Receipt, Transaction
 from edge.features.discovery import service as discovery
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import OutgoingMessage

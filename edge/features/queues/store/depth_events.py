@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 
 MAX_QUEUES: Final = 64
 """Maximum number of queues with a separate event, the deepest first; one event covers all others.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import row_numbers
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.image import Changes, Table, write_rows
+from edge.engine.store import row_numbers
+from edge.engine.store.database import MessageBytes, Transaction
+from edge.engine.store.image import Changes, Table, write_rows
 from edge.features.accounts import service as accounts
 
 KIND: Final = "notification"

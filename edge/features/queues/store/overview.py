@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.queues.store import queue_members
 from edge.features.queues.store.queue_items import ITEM, QueuedItem
 from edge.features.queues.store.queue_members import REQUESTS

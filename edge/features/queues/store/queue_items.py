@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from edge.engine import item_attributes, row_numbers, source_usage
-from edge.engine.database import Transaction
-from edge.engine.image import Changes, Table, write_rows
-from edge.engine.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
+from edge.engine.dispatch import item_attributes
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
+from edge.engine.limits import source_usage
+from edge.engine.store import row_numbers
+from edge.engine.store.database import Transaction
+from edge.engine.store.image import Changes, Table, write_rows
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.queues.rules.assignment import slot_of

@@ -16,8 +16,8 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.queues.rules.assignment import Member
 from edge.features.queues.store.queues import CACHED_QUEUES
 

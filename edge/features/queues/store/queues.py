@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from edge.engine import source_usage
-from edge.engine.database import Transaction
-from edge.engine.quota import Usage
+from edge.engine.limits import source_usage
+from edge.engine.rules.quota import Usage
+from edge.engine.store.database import Transaction
 from edge.features.queues.rules.transitions import MAX_DELIVERIES
 
 LOCK_TIMEOUT: Final = 60.0

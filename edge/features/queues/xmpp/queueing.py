@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.access import Sender
-from edge.engine.addresses import pubsub_service
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Hooks, Work
+from edge.engine.dispatch.addresses import pubsub_service
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.service import access
 from edge.features.queues.service import operations
 from edge.features.queues.service.errors import QueueError, RefusalReason

@@ -14,8 +14,9 @@ from contextlib import suppress
 from typing import Final
 
 from edge.config.load import Address, read_component_secret
-from edge.engine import events, sessions
-from edge.engine.events import NewEvent
+from edge.engine.sessions import sessions
+from edge.engine.store import events
+from edge.engine.store.events import NewEvent
 from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession

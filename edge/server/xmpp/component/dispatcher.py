@@ -16,13 +16,15 @@ from itertools import count
 from typing import Final, Protocol
 
 from edge import jid
-from edge.engine import access, refusals, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Receipt, SentMessage, Transaction
-from edge.engine.encoding import encode
-from edge.engine.hooks import OffloadedWork, Work
-from edge.engine.outputs import EndReason
-from edge.engine.sessions import guarded
+from edge.engine.dispatch.encoding import encode
+from edge.engine.dispatch.hooks import OffloadedWork, Work
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.log import refusals
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import guarded
+from edge.engine.store.database import Receipt, SentMessage, Transaction
 from edge.errors import StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import Protocol
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt, SentMessage
-from edge.engine.outputs import EndReason, Outputs
+from edge.engine.dispatch.outputs import EndReason, Outputs
+from edge.engine.store.database import Receipt, SentMessage
 from edge.server.admission import Admission
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from edge import credentials
 from edge.credentials import Credentials
-from edge.engine import sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.session_lifecycle import Bound
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.sessions.session_lifecycle import Bound
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts, last_seen
 from edge.features.accounts.store.accounts import Account
 from edge.features.presence.store import roster

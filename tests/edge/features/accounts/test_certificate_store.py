@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from edge import credentials
-from edge.engine.service_time import DAY_MS
+from edge.engine.rules.service_time import DAY_MS
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
 from edge.features.accounts.store.certificates import MAX_VALID, RETENTION_MS, ExpiringDevice

@@ -8,7 +8,7 @@ import pytest
 
 from edge import credentials
 from edge.config.limits import Limits
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
 from edge.features.accounts.store import accounts
 from edge.routing.xmpp import XmppHooks
 from edge.xmpp.namespaces import REGISTER

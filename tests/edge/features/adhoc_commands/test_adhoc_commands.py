@@ -11,9 +11,9 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context
+from edge.engine.dispatch.hooks import Context
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
 from edge.features.adhoc_commands.service import AdHocCommand, CommandResult, Commands, Form
 from edge.xmpp.disco import NODE
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.quota import FEW_MESSAGES
+from edge.engine.rules.quota import FEW_MESSAGES
 from tests.helpers.store import Gateway, MakeGateway, Reply, assured, deliver, log
 
 HONEST = "honest@gw.example/fw"

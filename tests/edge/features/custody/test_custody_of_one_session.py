@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
-from edge.engine.sessions import Declaration
+from edge.engine.sessions.sessions import Declaration
+from edge.engine.store.database import Transaction
 from edge.features.custody import store as custody
 from tests.helpers.custody_image import image_equals_rows
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, assured, deliver, log

@@ -10,9 +10,9 @@ from xml.sax.saxutils import unescape
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine import quota
-from edge.engine.events import LOGS
-from edge.engine.quota import Usage
+from edge.engine.rules import quota
+from edge.engine.rules.quota import Usage
+from edge.engine.store.events import LOGS
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
 from edge.features.eventlog.rules.levels import LEVELS

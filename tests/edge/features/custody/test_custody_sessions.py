@@ -12,7 +12,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.custody import store as custody
 from tests.helpers.custody_image import image_equals_rows

@@ -12,10 +12,11 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.engine import database, quota, tables
-from edge.engine.database import NeedsDatabase, Transaction
-from edge.engine.quota import Usage
-from edge.engine.service_time import Now
+from edge.engine.rules import quota
+from edge.engine.rules.quota import Usage
+from edge.engine.rules.service_time import Now
+from edge.engine.store import database, tables
+from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.features.custody import store as custody
 from edge.features.custody.store import PAGE_KEYS, HeldMessage, was_released
 from edge.features.outbox.store import outbox

@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine import sessions
-from edge.engine.database import Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.discovery import service
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, provision

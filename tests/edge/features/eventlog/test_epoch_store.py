@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 
-from edge.engine import meta
-from edge.engine.database import Transaction
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
+from edge.engine.store import meta
+from edge.engine.store.database import Transaction
 from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import epochs
 from sync.segment import is_epoch

@@ -12,9 +12,11 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Log, Xmpp
-from edge.engine import events, refusals, sessions
-from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
+from edge.engine.log import refusals
+from edge.engine.sessions import sessions
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
 from edge.features.eventlog import service
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.xmpp.namespaces import EVENTLOG

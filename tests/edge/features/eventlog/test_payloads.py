@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.engine.events import LOGS, READINGS, NewEvent
-from edge.engine.hooks import MAX_REASON, UnreadablePayload
+from edge.engine.dispatch.hooks import MAX_REASON, UnreadablePayload
+from edge.engine.store.events import LOGS, READINGS, NewEvent
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.features.eventlog.xmpp import payloads
 from edge.routing.xmpp import event_payloads

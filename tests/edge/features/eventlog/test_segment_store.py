@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.engine import events, meta
-from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent, UnsealedLane
-from edge.engine.service_time import Now
+from edge.engine.rules.service_time import Now
+from edge.engine.store import events, meta
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent, UnsealedLane
 from edge.features.eventlog.rules.eviction import EVICTION_DIVISOR, BacklogQuota, eviction_target
 from edge.features.eventlog.store import segments
 from edge.features.eventlog.store.segments import DroppedRange, NewSegment

@@ -8,7 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.hooks import new_context
+from edge.engine.dispatch.hooks import new_context
 from edge.routing.xmpp import XmppHooks
 from edge.xmpp import serialize
 from tests.helpers.people import (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.engine import database, in_flight
-from edge.engine.database import MessageBytes, Receipt, Transaction
-from edge.engine.quota import Usage, WaitingUsage
+from edge.engine.rules.quota import Usage, WaitingUsage
+from edge.engine.store import database, in_flight
+from edge.engine.store.database import MessageBytes, Receipt, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage, StoredMessage

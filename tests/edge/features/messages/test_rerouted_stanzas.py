@@ -6,8 +6,8 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine import sessions
-from edge.engine.database import MessageBytes, Transaction
+from edge.engine.sessions import sessions
+from edge.engine.store.database import MessageBytes, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.messages import rules as routing
 from edge.features.messages.rules import MessageType, Outcome

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.engine.quota import Usage
+from edge.engine.rules.quota import Usage
 from edge.features.outbox import rules
 from edge.features.outbox.rules import (
     BOUND,

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from edge.engine import sessions
-from edge.engine.database import MessageBytes, Transaction
-from edge.engine.sessions import DEFAULT, Declaration
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import DEFAULT, Declaration
+from edge.engine.store.database import MessageBytes, Transaction
 from edge.features.outbox import rules, service
 from edge.features.outbox.service import OutgoingMessage, QosRequest, RequestKind
 from edge.features.outbox.store import dead_letters

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edge.engine import quota
-from edge.engine.database import MessageBytes
-from edge.engine.quota import Usage
+from edge.engine.rules import quota
+from edge.engine.rules.quota import Usage
+from edge.engine.store.database import MessageBytes
 from edge.errors import SetupError
 from edge.features.custody import store as custody
 from edge.features.outbox.store import dead_letters, outbox

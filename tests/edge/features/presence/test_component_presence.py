@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge.config.options import Xmpp
-from edge.engine import sessions
-from edge.engine.sessions import guarded
+from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import guarded
 from edge.features.presence.xmpp import component_presence
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway, read_elements, stanza
 
@@ -37,7 +37,7 @@ def send_presence(
     return [(one.get("type", ""), one.get("to", "")) for one in sent]
 
 
-def session(gateway: Gateway) -> sessions.Session:
+def session(gateway: Gateway) -> sessions.SessionRow:
     found = gateway.tx(lambda tx: sessions.find(tx, FULL))
     assert found is not None
     return found

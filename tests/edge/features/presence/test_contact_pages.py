@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import Receipt
+from edge.engine.store.database import Receipt
 from edge.features.accounts.store import accounts
 from edge.features.presence.store import presence
 from tests.helpers.rosters import received_lines, send_initial_presence, subscribe_mutually

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.presence.rules.subscriptions import FIELDS, SubscriptionState
 from edge.features.presence.store import presence, roster
 from edge.features.presence.store.presence import ContactPresence

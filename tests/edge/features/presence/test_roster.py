@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.presence.rules.subscriptions import SubscriptionState
 from edge.features.presence.xmpp import roster

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine import sessions
-from edge.engine.database import Transaction
-from edge.engine.item_attributes import ItemAttributes
+from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.subscription import DeliveryOptions, RetainHandling
 from edge.features.pubsub.service import subscriptions
 from edge.features.pubsub.service.notifications import (

@@ -6,8 +6,8 @@ from base64 import b64encode
 
 import pytest
 
-from edge.engine.encoding import unpack
-from edge.engine.item_attributes import (
+from edge.engine.dispatch.encoding import unpack
+from edge.engine.dispatch.item_attributes import (
     MAX_BYTES,
     MAX_PROPERTIES,
     NO_ATTRIBUTES,

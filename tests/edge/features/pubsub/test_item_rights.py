@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.ops.devices import orphans

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.engine import database
-from edge.engine.database import Transaction
-from edge.engine.item_attributes import NO_ATTRIBUTES
-from edge.engine.quota import StoreUsage, Usage
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES
+from edge.engine.rules.quota import StoreUsage, Usage
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
 from tests.helpers.store import Clock, in_memory

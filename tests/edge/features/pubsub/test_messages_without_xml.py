@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
-from edge.engine import destinations, sessions
-from edge.engine.access import Sender
-from edge.engine.database import Transaction
-from edge.engine.hooks import Context, Destination, Message
-from edge.engine.item_attributes import ItemAttributes
+from edge.engine.dispatch import destinations
+from edge.engine.dispatch.hooks import Context, Destination, Message
+from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.rules.access import Sender
+from edge.engine.sessions import sessions
+from edge.engine.store.database import Transaction
 from edge.features.custody import service
 from edge.features.outbox.store import dead_letters
 from edge.features.pubsub.service import publishing

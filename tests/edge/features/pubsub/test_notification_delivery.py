@@ -7,8 +7,8 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.engine.database import Transaction
-from edge.engine.encoding import encode
+from edge.engine.dispatch.encoding import encode
+from edge.engine.store.database import Transaction
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.pubsub.rules.subscription import SubscriptionOptions
 from edge.features.pubsub.service import notifications

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.routing.xmpp import XmppHooks
 from edge.xmpp.namespaces import (
     COMMANDS,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.engine import database
-from edge.engine.database import Transaction
+from edge.engine.store import database
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.pubsub.rules.subscription import SubscriptionOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.events import NewEvent
-from edge.engine.hooks import Contents
+from edge.engine.dispatch.hooks import Contents
+from edge.engine.store.events import NewEvent
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.xmpp.items import read_payload
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE, make_available

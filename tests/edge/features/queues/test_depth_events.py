@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edge import background_tasks
-from edge.engine import events
-from edge.engine.database import Transaction
-from edge.engine.events import SYSTEM, StoredEvent
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import SYSTEM, StoredEvent
 from edge.features.queues.store import depth_events, queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem
 from tests.helpers import queue_rows

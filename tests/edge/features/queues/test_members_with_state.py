@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from edge.engine.sessions import Declaration
+from edge.engine.sessions.sessions import Declaration
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.pubsub import create, list_subscriptions, subscribe
 from tests.helpers.qos_devices import CAM, Build, make_eligible, states, take_requests

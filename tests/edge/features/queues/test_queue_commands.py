@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
 from edge.features.queues.store import queue_items, queues

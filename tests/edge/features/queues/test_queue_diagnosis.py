@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.queues.rules.assignment import slot_of
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.service import diagnosis

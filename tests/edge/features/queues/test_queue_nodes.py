@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.queues.store import queue_items
 from tests.helpers.pubsub import OWNER as NODES

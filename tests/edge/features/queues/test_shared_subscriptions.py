@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.database import NeedsDatabase, Transaction
+from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import StoredDeadLetter

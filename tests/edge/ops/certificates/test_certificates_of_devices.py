@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from edge.engine.database import Transaction
+from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.ops import current_time, setup
 from edge.ops.certificates import certificates, der, pki

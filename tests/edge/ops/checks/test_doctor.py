@@ -17,11 +17,12 @@ import pytest
 
 from edge.config import load
 from edge.config.load import Address
-from edge.engine import clock as engine_clock
-from edge.engine import database, events, flash_wear
-from edge.engine.events import NewEvent
-from edge.engine.flash_wear import DailyWear, WriteCounts
-from edge.engine.service_time import DAY_MS
+from edge.engine.limits import flash_wear
+from edge.engine.limits.flash_wear import DailyWear, WriteCounts
+from edge.engine.rules.service_time import DAY_MS
+from edge.engine.store import database, events
+from edge.engine.store.events import NewEvent
+from edge.engine.time import clock as engine_clock
 from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import ExpiringDevice
 from edge.features.eventlog.store import uplink_view

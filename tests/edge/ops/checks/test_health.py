@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge.config import load
-from edge.engine.service_time import DAY_MS
-from edge.engine.usage import LimitUsage
+from edge.engine.limits.usage import LimitUsage
+from edge.engine.rules.service_time import DAY_MS
 from edge.ops import current_time
 from edge.ops.checks import health
 from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health

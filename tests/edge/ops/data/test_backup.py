@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge.config import load
-from edge.engine import database, events, snapshot
-from edge.engine.events import LOGS, SYSTEM, NewEvent
+from edge.engine.store import database, events, snapshot
+from edge.engine.store.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
 from edge.features.eventlog.store import epochs
 from edge.ops.data import backup

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge import credentials
-from edge.engine.database import MessageBytes, Transaction
+from edge.engine.store.database import MessageBytes, Transaction
 from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued

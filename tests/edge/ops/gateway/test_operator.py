@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Xmpp
-from edge.engine.item_attributes import ItemAttributes
+from edge.engine.dispatch.item_attributes import ItemAttributes
 from edge.features.accounts.store import accounts
 from edge.ops import component_mode
 from edge.ops.gateway import operator

@@ -3,8 +3,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from edge.config.limits import Limits
-from edge.engine.database import MessageBytes, Receipt, Send, SentMessage
-from edge.engine.outputs import EndReason, Outputs
+from edge.engine.dispatch.outputs import EndReason, Outputs
+from edge.engine.store.database import MessageBytes, Receipt, Send, SentMessage
 from edge.server.admission import Admission
 from edge.server.xmpp.component.peers import Peer, Peers
 

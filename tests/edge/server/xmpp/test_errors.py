@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.outputs import EndReason
+from edge.engine.dispatch.outputs import EndReason
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull, UnitFault
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.xmpp.errors import DISK_FULL, event_name, stanza_error, stream_error

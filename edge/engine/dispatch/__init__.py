@@ -1,0 +1,1 @@
+"""Hooks of features, and the ways of messages: addresses, destinations, encoders, outputs."""

@@ -1,0 +1,1 @@
+"""Usage of limits, and of the flash card."""

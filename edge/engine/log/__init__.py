@@ -1,0 +1,1 @@
+"""Events that the engine itself logs: refusals, counters of frequent events, its database."""

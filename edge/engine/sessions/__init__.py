@@ -1,0 +1,1 @@
+"""Bound sessions and their life."""

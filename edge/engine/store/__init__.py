@@ -1,0 +1,1 @@
+"""The database: its transactions, images and rows that every part writes."""

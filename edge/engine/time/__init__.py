@@ -1,0 +1,1 @@
+"""The clocks of the machine, service seconds over restarts, and the timer."""
