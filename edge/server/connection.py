@@ -31,7 +31,7 @@ SLICE: Final = 4096
 memory."""
 
 T = TypeVar("T")
-"""What a protocol parses from its input."""
+"""The type of the items that a protocol parses from its input."""
 
 S = TypeVar("S", bound=Session[Any])
 

@@ -22,7 +22,7 @@ ALLOWED = re.compile(
     r"|edge\.features\.\w+\.(rules|service)(\.\w+)*"
     r"|edge\.server\.(?!xmpp\b)\w+|tests\.toy\.\w+"
 )
-"""What a protocol may import: transport core, engine, and rules and services of features."""
+"""The packages that a protocol may import: core of transport, engine, rules and services."""
 
 
 def imported(module: str) -> Iterator[str]:

@@ -237,7 +237,7 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
 
 
 async def test_a_flood_does_not_end_a_session_of_another_protocol(tmp_path: Path) -> None:
-    """What it has not read is XML for nobody, and goes back when the session ends."""
+    """Its unread messages are XML for nobody, and go back when the session ends."""
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
     async with (

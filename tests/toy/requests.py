@@ -43,7 +43,7 @@ IDS: Final = 3
 DECLARED: Final = Declaration(
     PROTOCOL, adopts=False, resends=False, ordered=True, window=2, ids=IDS
 )
-"""What all sessions declare. The ids are few, so that they are soon used again."""
+"""The declaration of all sessions. Few ids are soon used again."""
 
 _Act = Callable[[Transaction, Sender], bytes]
 

@@ -1,4 +1,4 @@
-"""What sessions declare, and the hooks that run when it changes."""
+"""Declarations of sessions, and the hooks that run when these change."""
 
 from __future__ import annotations
 
