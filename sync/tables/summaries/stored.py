@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, NamedTuple
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -249,11 +250,12 @@ def _compute_days(
 def _divided(events: DataFrame, parts: int) -> Iterator[DataFrame]:
     """Yield the events, read once for all summaries, sorted, in the number `parts` of partitions.
 
-    All events of a day and a gateway are in one partition.
+    All events of a day and a gateway are in one partition. The rows are on disk: in memory, they
+    would leave the JVM too little heap.
     """
     divided = events.repartition(parts, DAY.name, "gateway") if parts > 1 else events.coalesce(1)
     divided = divided.sortWithinPartitions(DAY.name, "gateway", "epoch", "lane", "seq")
-    divided.persist()
+    divided.persist(StorageLevel.DISK_ONLY)
     try:
         divided.count()
         yield divided
