@@ -229,7 +229,7 @@ would_migrate() {
 import sys
 from contextlib import closing
 from pathlib import Path
-from edge.engine import database
+from edge.engine.store import database
 with closing(database.connect_reader(Path(sys.argv[1]))) as connection:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
 print(version < database.migrations()[-1][0])' "$root$STATE/fieldpost.db"
