@@ -27,11 +27,9 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.retainedExecutions": "10",
-    "spark.ui.retainedJobs": "10",
-    "spark.ui.retainedStages": "10",
     "spark.sql.codegen.cache.maxEntries": "100",
 }
-"""By default, Spark keeps the plans of 1,000 queries, and as many stages and compiled classes.
+"""By default, Spark keeps the plans of 1,000 queries, and as many compiled classes.
 Those of all reports together fill the heap."""
 
 INTERPRETED = {
