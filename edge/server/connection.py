@@ -45,6 +45,13 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         written: bytes written to the transport.
     """
 
+    __slots__ = (
+        "_aborted", "_context", "_direct", "_handshake", "_handshaking", "_items", "_limits",
+        "_login", "_next_turn", "_output", "_plain", "_rate_limiter", "_reading", "_registry",
+        "_session", "_source", "_stall_timer", "_timer", "_tls_server", "_transport", "_unparsed",
+        "closed", "secure", "written",
+    )  # fmt: skip
+
     def __init__(
         self, context: ServerContext, tls_server: TlsServer, registry: Registry[S]
     ) -> None:

@@ -48,6 +48,8 @@ Input: TypeAlias = Item | StreamError
 class XmppConnection(Connection[Input, XmppSession]):
     """A connection of XMPP."""
 
+    __slots__ = ("_negotiation", "_parser", "_streams")
+
     def __init__(
         self,
         context: ServerContext,
