@@ -134,7 +134,7 @@ class SessionRow(NamedTuple):
     ids: int | None
 
     @property
-    def has_lane(self) -> bool:
+    def has_own_window(self) -> bool:
         """Return whether messages to it have limits and an order of their own."""
         return bool(self.ordered or self.window or self.ids)
 

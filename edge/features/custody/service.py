@@ -53,7 +53,7 @@ class CustodyRequest(NamedTuple):
 
     `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
     empty in an `acknowledged`. `parsed` is the body as its protocol has parsed it, if it has.
-    `attributes` are what else the sender says of it.
+    `attributes` are its content type, expiry and properties.
     """
 
     body: bytes

@@ -9,7 +9,7 @@ as a plain message, and stays one.
 
 `plan` decides which messages of one account are sent now. Order is kept per source: a message is
 first offered when all earlier messages of its source are received or finished, and is delivered
-when they are finished; if its session is ordered (`Lane`), it is delivered as soon as it is
+when they are finished; in an ordered session (`SessionWindow`), it is delivered as soon as it is
 received. Sources do not wait for each other, and nothing waits for a message whose session is gone.
 If the device asks to wait with a message, first offers of later messages wait too, but messages
 that have been sent continue.
@@ -183,17 +183,17 @@ def transition(level: int, state: str, event: Input) -> Transition | None:
     return TABLE[level][state].get(event)
 
 
-class Lane(NamedTuple):
-    """The limits of a session whose messages do not count for its account.
+class SessionWindow(NamedTuple):
+    """The limits and the order of a session whose messages do not count for its account's window.
 
     Attributes:
-        session: its full address.
+        full: its full address.
         window: the maximum number and bytes of messages that were sent to it and are not finished.
         ids: how many ids it has for these messages (`message_id`); `None` if it has enough.
         ordered: whether messages are released in the order in which it has received them.
     """
 
-    session: str
+    full: str
     window: Usage
     ids: int | None
     ordered: bool
@@ -217,7 +217,7 @@ class Candidate(NamedTuple):
         own: the input that sends a message which is for one session only (`SEND` or
             `SEND_PLAIN`); `None` if that session does not accept it, and for other messages.
         turn: as in `OutboxRow`.
-        lane: the session that it was sent to or would be sent to, if that has a `Lane`.
+        session: the session that it was or would be sent to, if that has a window of its own.
         joins: whether it was not sent to that session yet.
     """
 
@@ -230,7 +230,7 @@ class Candidate(NamedTuple):
     deferred: bool = False
     own: Input | None = None
     turn: int = 0
-    lane: Lane | None = None
+    session: SessionWindow | None = None
     joins: bool = False
 
 
@@ -250,7 +250,7 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
             messages instead, `None` if no session accepts any. It does not matter for messages that
             belong to a session, or are addressed to one that accepts them.
         window: the maximum number and bytes of messages that were sent and are not finished. One
-            message is always allowed. Sessions with a `Lane` have a window of their own.
+            message is always allowed. Sessions with a `SessionWindow` have a window of their own.
     """
     known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.turn, one.row))
     order, room = _Ordering(known), _Room(known, window)
@@ -273,12 +273,12 @@ class _Room:
         for one in known:
             if not _joins(one):
                 self._count(one)
-            if one.in_flight and (id := _lane_id(one)) is not None:
+            if one.in_flight and (id := _id_in_session(one)) is not None:
                 self._ids_in_flight.add(id)
 
     def take(self, one: Candidate) -> bool:
         """Return whether there is room for a message, which is then used."""
-        id = _lane_id(one)
+        id = _id_in_session(one)
         if not _joins(one):
             has_room = id not in self._ids_in_flight
         else:
@@ -292,17 +292,17 @@ class _Room:
         return True
 
     def _fits(self, one: Candidate) -> bool:
-        lane = one.lane
-        name, window = (None, self._window) if lane is None else (lane.session, lane.window)
+        session = one.session
+        name, window = (None, self._window) if session is None else (session.full, session.window)
         if not window.has_room(self._used.get(name, NO_USAGE), one.bytes):
             self._full.add(name)  # a smaller message must not pass
         return name not in self._full
 
     def _count(self, one: Candidate) -> None:
-        name = None if one.lane is None else one.lane.session
+        name = None if one.session is None else one.session.full
         used = self._used.get(name, NO_USAGE)
         self._used[name] = Usage(used.messages + 1, used.bytes + one.bytes)
-        if (id := _lane_id(one)) is not None:
+        if (id := _id_in_session(one)) is not None:
             self._ids.add(id)
 
 
@@ -311,11 +311,11 @@ def _joins(one: Candidate) -> bool:
     return one.state == State.QUEUED or one.joins
 
 
-def _lane_id(one: Candidate) -> tuple[str, int] | None:
-    lane = one.lane
-    if lane is None or lane.ids is None:
+def _id_in_session(one: Candidate) -> tuple[str, int] | None:
+    session = one.session
+    if session is None or session.ids is None:
         return None
-    return lane.session, message_id(one.row, lane.ids)
+    return session.full, message_id(one.row, session.ids)
 
 
 class _Ordering:
@@ -329,7 +329,7 @@ class _Ordering:
         if one.state == State.RELEASED:
             return True
         if one.state == State.RECEIVED:
-            return (one.lane is not None and one.lane.ordered) or self._is_first(one)
+            return (one.session is not None and one.session.ordered) or self._is_first(one)
         send = one.own or send
         if send is None:
             return False

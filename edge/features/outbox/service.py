@@ -32,7 +32,15 @@ from edge.features.messages import service as messages
 from edge.features.messages.rules import MessageType
 from edge.features.messages.service import AccountMessage
 from edge.features.outbox import rules
-from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Lane, State
+from edge.features.outbox.rules import (
+    BOUND,
+    TERMINAL,
+    Action,
+    Candidate,
+    Input,
+    SessionWindow,
+    State,
+)
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter as DeadLetter
 from edge.features.outbox.store.image import OutboxRow as OutboxRow
@@ -303,11 +311,11 @@ def send_ready(
 def _find_sendable(
     limits: Limits, tx: Transaction, account: str, targets: Targets
 ) -> list[OutboxRow]:
-    lanes = targets.lanes
-    if not lanes:
+    own_windows = targets.own_windows
+    if not own_windows:
         return outbox.find_sendable(tx, account, limits.outbox_window)
     count, full = limits.outbox_window, set[str | None]()
-    for session in lanes.values():
+    for session in own_windows.values():
         window = session.window or limits.outbox_window
         count += window
         if len(outbox.find_unfinished(tx, account, session.full)) >= window:
@@ -321,9 +329,10 @@ def _plan(
     rows = [row for row in rows if row.row in in_flight or targets.can_plan(row)]
     by_number = {row.row: row for row in rows}
     candidates = [_candidate(row, targets, row.row in in_flight) for row in rows]
-    if targets.lanes:
+    if targets.own_windows:
         candidates = [
-            _with_lane(limits, one, row, targets) for one, row in zip(candidates, rows, strict=True)
+            _with_window(limits, one, row, targets)
+            for one, row in zip(candidates, rows, strict=True)
         ]
     elif len(rows) == 1:  # the usual case
         return rows if rules.may_send_alone(candidates[0], targets.send) else []
@@ -342,17 +351,17 @@ def _candidate(row: OutboxRow, targets: Targets, in_flight: bool) -> Candidate:
     )
 
 
-def _with_lane(limits: Limits, one: Candidate, row: OutboxRow, targets: Targets) -> Candidate:
+def _with_window(limits: Limits, one: Candidate, row: OutboxRow, targets: Targets) -> Candidate:
     session = None if one.in_flight else targets.target_of(row)
     to = row.session if session is None else session.full
-    found = targets.lanes.get(to or "")
+    found = targets.own_windows.get(to or "")
     if found is None:
         return one
     number = found.window or limits.outbox_window
     window = Usage(number, limits.unacknowledged_bytes // WINDOW_DIVISOR)
-    lane = Lane(found.full, window, found.ids, found.ordered)
+    own = SessionWindow(found.full, window, found.ids, found.ordered)
     joins = to != row.session or not row.turn  # it was restored from the dead letters
-    return one._replace(turn=row.turn, lane=lane, joins=joins)
+    return one._replace(turn=row.turn, session=own, joins=joins)
 
 
 def _send(
@@ -374,7 +383,7 @@ def _row_sent(
     if session.resends and step.state is not State.PLAIN:
         due = tx.now.service + _answer_timeout(context.limits, row.row, attempts)
     sent = row.with_progress(step.state, session.full, row.sends + 1, attempts, False, due)
-    if not session.has_lane or step.state is State.PLAIN:
+    if not session.has_own_window or step.state is State.PLAIN:
         return sent
     return sent._replace(turn=outbox.next_turn(tx))
 

@@ -30,7 +30,7 @@ class Targets(NamedTuple):
         accepts_plain: whether sessions without QoS support are sent plain messages.
         send: how messages for no particular session are sent; `None` if no session accepts them.
         unknown: the sessions whose QoS support is unknown.
-        lanes: those with limits of their own, by full address.
+        own_windows: those with limits of their own, by full address.
     """
 
     bound: Sequence[SessionRow]
@@ -38,7 +38,7 @@ class Targets(NamedTuple):
     accepts_plain: bool
     send: Input | None
     unknown: Sequence[SessionRow]
-    lanes: Mapping[str, SessionRow]
+    own_windows: Mapping[str, SessionRow]
 
     def to_query(self, rows: Iterable[OutboxRow]) -> list[SessionRow]:
         """Return the sessions whose QoS support must be queried before these rows can be sent.
@@ -110,8 +110,8 @@ def _targets(tx: Transaction, account: str, bound: Sequence[SessionRow]) -> Targ
     accepts_plain = lacks_qos and outbox.is_downgrade_allowed(tx, account)
     unknown = [session for session in bound if session.qos is None]
     send = _send(eligible, accepts_plain)
-    lanes = {one.full: one for one in bound if one.has_lane}
-    return Targets(bound, eligible, accepts_plain, send, unknown, lanes)
+    own_windows = {one.full: one for one in bound if one.has_own_window}
+    return Targets(bound, eligible, accepts_plain, send, unknown, own_windows)
 
 
 def _send(eligible: Sequence[SessionRow], accepts_plain: bool) -> Input | None:

@@ -78,7 +78,7 @@ class InvalidSubscriptionOption(ValueError):
 
 
 class RetainHandling(IntEnum):
-    """When a subscription request is answered by the kept items of nodes."""
+    """The requests to subscribe that get the kept items of the nodes."""
 
     ALWAYS = 0
     IF_NEW = 1

@@ -17,8 +17,8 @@ from edge.features.outbox.rules import (
     Action,
     Candidate,
     Input,
-    Lane,
     Level,
+    SessionWindow,
     State,
 )
 from tests.helpers import diagrams
@@ -146,14 +146,14 @@ def test_window_limits_sent_messages_but_allows_one() -> None:
     assert plan_rows(waiting, *candidates[1:], window=Usage(8, 250)) == []
 
 
-LANES = (
-    Lane("valve@gw.example/one", Usage(3, 60_000), 4, ordered=True),
-    Lane("valve@gw.example/two", Usage(5, 100_000), None, ordered=False),
+OWN_WINDOWS = (
+    SessionWindow("valve@gw.example/one", Usage(3, 60_000), 4, ordered=True),
+    SessionWindow("valve@gw.example/two", Usage(5, 100_000), None, ordered=False),
 )
 
 
 def lists_of_candidates(
-    lane: st.SearchStrategy[Lane | None], turn: st.SearchStrategy[int]
+    session: st.SearchStrategy[SessionWindow | None], turn: st.SearchStrategy[int]
 ) -> st.SearchStrategy[list[Candidate]]:
     one = st.builds(
         Candidate,
@@ -166,14 +166,14 @@ def lists_of_candidates(
         deferred=st.booleans(),
         own=st.sampled_from([None, Input.SEND, Input.SEND_PLAIN]),
         turn=turn,
-        lane=lane,
+        session=session,
         joins=st.just(False),
     )
     return st.lists(one, max_size=12, unique_by=lambda found: found.row)
 
 
 CANDIDATES = lists_of_candidates(st.none(), st.just(0))
-WITH_LANES = lists_of_candidates(st.sampled_from([None, *LANES]), st.integers(0, 9))
+WITH_OWN_WINDOWS = lists_of_candidates(st.sampled_from([None, *OWN_WINDOWS]), st.integers(0, 9))
 SENDS = st.sampled_from([None, Input.SEND, Input.SEND_PLAIN])
 
 
@@ -213,25 +213,28 @@ def test_received_message_is_released_while_others_are_held(candidates: list[Can
             assert found.row in chosen
 
 
-@given(WITH_LANES)
+@given(WITH_OWN_WINDOWS)
 def test_sessions_with_lanes_have_windows_ids_and_an_order_of_their_own(
     candidates: list[Candidate],
 ) -> None:
     by_row = {found.row: found for found in candidates}
     chosen = [by_row[row] for row in rules.plan(candidates, Input.SEND, WINDOW)]
-    for lane, window in ((None, WINDOW), *((lane, lane.window) for lane in LANES)):
-        mine = [one for one in candidates if one.lane == lane]
+    for session, window in (
+        (None, WINDOW),
+        *((session, session.window) for session in OWN_WINDOWS),
+    ):
+        mine = [one for one in candidates if one.session == session]
         unfinished = [one for one in mine if one.state != State.QUEUED]
-        new = [one for one in chosen if one.lane == lane and one.state == State.QUEUED]
+        new = [one for one in chosen if one.session == session and one.state == State.QUEUED]
         used = unfinished + new
         assert not new or used == new[:1] or len(used) <= window.messages
         assert not new or used == new[:1] or sum(one.bytes for one in used) <= window.bytes
-        if lane is not None and lane.ids is not None:
+        if session is not None and session.ids is not None:
             sent = [one for one in mine if one.in_flight or one in chosen]
-            ids = [rules.message_id(one.row, lane.ids) for one in sent if not one.in_flight]
-            others = {rules.message_id(one.row, lane.ids) for one in sent if one.in_flight}
+            ids = [rules.message_id(one.row, session.ids) for one in sent if not one.in_flight]
+            others = {rules.message_id(one.row, session.ids) for one in sent if one.in_flight}
             assert len(ids) == len({*ids} - others)
-        if lane is not None and lane.ordered:
+        if session is not None and session.ordered:
             received = [one for one in mine if one.state in BOUND and not one.in_flight]
             again = [one for one in chosen if one in received]
             assert again == sorted(again, key=lambda one: (one.turn, one.row))
