@@ -1,0 +1,227 @@
+"""The control packets of MQTT as values (MQTT 5.0, section 3; MQTT 3.1.1, section 3).
+
+One type serves both versions: what 3.1.1 does not have keeps its default. `codec` turns packets into
+bytes and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from edge.mqtt.reasons import Reason
+
+V311: Final = 4
+"""The protocol level of MQTT 3.1.1."""
+
+V5: Final = 5
+"""The protocol version of MQTT 5.0."""
+
+MAX_ID: Final = 65_535
+"""The highest packet identifier; 0 is none."""
+
+
+class Property(IntEnum):
+    """The identifiers of properties (MQTT 5.0, section 2.2.2.2)."""
+
+    PAYLOAD_FORMAT = 0x01
+    MESSAGE_EXPIRY = 0x02
+    CONTENT_TYPE = 0x03
+    RESPONSE_TOPIC = 0x08
+    CORRELATION_DATA = 0x09
+    SUBSCRIPTION_ID = 0x0B
+    SESSION_EXPIRY = 0x11
+    ASSIGNED_CLIENT_ID = 0x12
+    SERVER_KEEP_ALIVE = 0x13
+    AUTHENTICATION_METHOD = 0x15
+    AUTHENTICATION_DATA = 0x16
+    REQUEST_PROBLEM_INFORMATION = 0x17
+    WILL_DELAY = 0x18
+    REQUEST_RESPONSE_INFORMATION = 0x19
+    RESPONSE_INFORMATION = 0x1A
+    SERVER_REFERENCE = 0x1C
+    REASON_STRING = 0x1F
+    RECEIVE_MAXIMUM = 0x21
+    TOPIC_ALIAS_MAXIMUM = 0x22
+    TOPIC_ALIAS = 0x23
+    MAXIMUM_QOS = 0x24
+    RETAIN_AVAILABLE = 0x25
+    USER = 0x26
+    MAXIMUM_PACKET_SIZE = 0x27
+    WILDCARD_SUBSCRIPTIONS = 0x28
+    SUBSCRIPTION_IDS = 0x29
+    SHARED_SUBSCRIPTIONS = 0x2A
+
+
+Properties: TypeAlias = Mapping[Property, Any]
+"""The properties of a packet. Values are `int`, `str` or `bytes`, as the property has them; that of
+`USER` is a tuple of pairs of texts, and that of `SUBSCRIPTION_ID` a tuple of numbers."""
+
+NO_PROPERTIES: Final[Properties] = MappingProxyType({})
+
+
+class Will(NamedTuple):
+    """The message that the server publishes for a client that is lost."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+class Connect(NamedTuple):
+    """A client's request for a session. `keep_alive` is in seconds; 0 is none."""
+
+    client_id: str
+    version: int = V5
+    clean: bool = True
+    keep_alive: int = 0
+    user_name: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties = NO_PROPERTIES
+
+
+class ConnAck(NamedTuple):
+    """The answer to `Connect`. For 3.1.1, the codec sends the return code nearest to `reason`."""
+
+    session_present: bool
+    reason: Reason = Reason.SUCCESS
+    properties: Properties = NO_PROPERTIES
+
+
+class Publish(NamedTuple):
+    """An application message. `id` is 0 at QoS 0; `topic` is empty if an alias stands for it."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    id: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class PubAck(NamedTuple):
+    """The acknowledgement of a message at QoS 1."""
+
+    id: int
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class PubRec(NamedTuple):
+    """The first answer to a message at QoS 2: it was received."""
+
+    id: int
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class PubRel(NamedTuple):
+    """The release of a message at QoS 2 by its sender."""
+
+    id: int
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class PubComp(NamedTuple):
+    """The last answer to a message at QoS 2."""
+
+    id: int
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class Subscription(NamedTuple):
+    """A filter with its options; `retain_handling` is 0, 1 or 2."""
+
+    filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+class Subscribe(NamedTuple):
+    """A request to subscribe to filters."""
+
+    id: int
+    subscriptions: tuple[Subscription, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+class SubAck(NamedTuple):
+    """The answer to `Subscribe`, with a reason for each filter."""
+
+    id: int
+    reasons: tuple[int, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+class Unsubscribe(NamedTuple):
+    """A request to end subscriptions."""
+
+    id: int
+    filters: tuple[str, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+class UnsubAck(NamedTuple):
+    """The answer to `Unsubscribe`, with a reason for each filter, which 3.1.1 does not send."""
+
+    id: int
+    reasons: tuple[int, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+class PingReq(NamedTuple):
+    """A sign of life of the client."""
+
+
+class PingResp(NamedTuple):
+    """The answer to `PingReq`."""
+
+
+class Disconnect(NamedTuple):
+    """The end of a connection; 3.1.1 has it without a reason, and from the client alone."""
+
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class Auth(NamedTuple):
+    """A step of an exchange that authenticates the client (MQTT 5.0, section 4.12)."""
+
+    reason: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+class Fault(NamedTuple):
+    """A violation of the protocol, which ends the connection: the reason and a text for people."""
+
+    reason: Reason
+    text: str
+
+
+Packet: TypeAlias = (
+    Connect
+    | ConnAck
+    | Publish
+    | PubAck
+    | PubRec
+    | PubRel
+    | PubComp
+    | Subscribe
+    | SubAck
+    | Unsubscribe
+    | UnsubAck
+    | PingReq
+    | PingResp
+    | Disconnect
+    | Auth
+)
