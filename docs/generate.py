@@ -5,6 +5,7 @@ Usage: `make docs`, or `python docs/generate.py`.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from pyspark.sql.pandas.types import from_arrow_type
 
 from edge.config.annotated_file import default, reasons, to_toml
-from edge.config.load import SECTIONS
+from edge.config.load import ARRAYS, SECTIONS
 from edge.config.options import Section
 from edge.engine.limits.flash_meter import KernelCounters
 from edge.engine.limits.usage import LimitUsage
@@ -45,11 +46,12 @@ def options_page() -> str:
         "its meaning; `fieldpost config check` reports faults. `fieldpost reload` applies the\n"
         "changed options to the running gateway, except for those that need a restart.\n"
     )
-    return text + "".join(_section(name, kind) for name, kind in SECTIONS.items())
+    text += "".join(_section(f"[{name}]", kind) for name, kind in SECTIONS.items())
+    return text + "".join(_section(f"[[{name}]]", kind) for name, kind in ARRAYS.items())
 
 
-def _section(name: str, kind: type[Section]) -> str:
-    text = f"\n## [{name}]\n\n{(kind.__doc__ or '').strip()}\n\n"
+def _section(heading: str, kind: type[Section]) -> str:
+    text = f"\n## {heading}\n\n{inspect.getdoc(kind)}\n\n"
     text += "| option | default | unit | meaning |\n| --- | --- | --- | --- |\n"
     return text + "".join(f"| {' | '.join(row)} |\n" for row in _rows(kind))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from itertools import pairwise
 from typing import Final
@@ -11,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import FieldInfo
 
-from edge.config.load import LAST_PORT, SECTIONS, parse_address
-from edge.config.options import SET_THESE, TUNE_THESE, Section
+from edge.config.load import ARRAYS, LAST_PORT, SECTIONS, parse_address
+from edge.config.options import SET_THESE, TUNE_THESE, Rule, Section
 
 _WIDTH: Final = 100
 
@@ -22,7 +23,8 @@ _INTRODUCTION: Final = f"""\
 # need a restart.
 #
 # The options under "{SET_THESE}" depend on your site. The defaults of those under
-# "{TUNE_THESE}" suit most sites. Change the limits, at the end, only with a reason.
+# "{TUNE_THESE}" suit most sites. Change the limits only with a reason. Rules, at the end, can be
+# added any number of times; the first one that matches applies.
 #
 # "Seconds of service" do not depend on the wall clock: they count while the gateway
 # runs, and while it is off if that time can be determined.
@@ -40,7 +42,7 @@ def render(domain: str, *listen: str) -> str:
         beside = [str(a._replace(port=_port_for_tls(a.port))) for a in map(parse_address, listen)]
         values["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
     sections = (_section(name, kind, values.get(name, {})) for name, kind in SECTIONS.items())
-    return "\n\n".join([_INTRODUCTION, *sections])
+    return "\n\n".join([_INTRODUCTION, *sections, *map(_array, ARRAYS.values(), ARRAYS)])
 
 
 def default(field: FieldInfo) -> object:
@@ -74,7 +76,13 @@ def to_toml(value: object) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, list):
         return "[" + ", ".join(map(to_toml, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {to_toml(value[key])}" for key in value) + "}"
     return str(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else to_toml(name)
 
 
 def _one_or_all(texts: list[str]) -> object:
@@ -94,6 +102,19 @@ def _section(name: str, kind: type[Section], values: dict[str, object]) -> str:
         meta = field.type.__metadata__[0]
         lines.append("\n" + _comment(f"{texts[field.name]} {_unit_and_default(field, meta)}"))
         lines.append(f"{field.name} = {to_toml(values.get(field.name, default(field)))}")
+    return "\n".join(lines) + "\n"
+
+
+def _array(kind: type[Rule], name: str) -> str:
+    """Return the comments that explain an array of tables, with an example."""
+    texts = reasons(kind)
+    lines = [_comment(" ".join((kind.__doc__ or "").split()))]
+    for field in msgspec.structs.fields(kind):
+        meta = field.type.__metadata__[0]
+        text = f"{field.name}: {texts[field.name]} {_unit_and_default(field, meta)}"
+        lines.append("#\n" + _comment(text))
+    lines += ["#", f"# [[{name}]]"]
+    lines += [f"# {option} = {to_toml(value)}" for option, value in kind.example.items()]
     return "\n".join(lines) + "\n"
 
 

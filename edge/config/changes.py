@@ -1,7 +1,7 @@
 """Compare the configuration of a running gateway with a new one, and change it in place.
 
-All parts of a gateway share the section objects and read an option each time they need it. Only
-`assign` changes a section after it was loaded.
+All parts of a gateway share the section objects and the lists of the arrays of tables, and read an
+option each time they need it. Only `assign` changes them after they were loaded.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from edge.config.load import SECTIONS, Config
+from edge.config.load import ARRAYS, SECTIONS, Config
 
 
 class Changes(NamedTuple):
-    """The options that differ, as `SECTION.NAME`: those that a reload applies, and those that need
-    a restart."""
+    """The options that differ, as `SECTION.NAME`, and the arrays of tables that do: what a reload
+    applies, and what needs a restart."""
 
     reloadable: list[str]
     restart: list[str]
 
 
 def compare(current: Config, new: Config) -> Changes:
-    """Return the options whose values differ."""
+    """Return the options whose values differ, and the names of the arrays that differ."""
     changes = Changes([], [])
     for section, name, restart in _options():
         if getattr(getattr(current, section), name) != getattr(getattr(new, section), name):
             options = changes.restart if restart else changes.reloadable
             options.append(f"{section}.{name}")
+    changes.reloadable.extend(
+        name for name in ARRAYS if getattr(current, name) != getattr(new, name)
+    )
     return changes
 
 
@@ -45,11 +48,14 @@ def merge(current: Config, new: Config) -> Config:
 def assign(current: Config, target: Config) -> None:
     """Set all options of `current` to the values of `target`.
 
-    The section objects stay the same, so every part of the gateway that holds one sees the change.
+    The section objects and the lists of arrays stay the same, so every part of the gateway that
+    holds one sees the change.
     """
     for section, name, _restart in _options():
         value = getattr(getattr(target, section), name)
         force_setattr(getattr(current, section), name, value)
+    for array in ARRAYS:
+        getattr(current, array)[:] = getattr(target, array)
 
 
 def _options() -> Iterator[tuple[str, str, bool]]:

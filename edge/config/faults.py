@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from edge.config.options import Section
+from edge.config.options import MAX_RULES, Rule, Section
 
 SECRETS: Final = frozenset({"xmpp.component_secret"})
 """Options whose values errors do not show."""
@@ -29,29 +29,41 @@ class Fault(NamedTuple):
 
 
 def find_invalid(
-    tables: Mapping[str, Any], sections: Mapping[str, type[Section]]
+    tables: Mapping[str, Any],
+    sections: Mapping[str, type[Section]],
+    arrays: Mapping[str, type[Rule]],
 ) -> Iterator[Fault]:
     """Yield a fault for each section and option that is unknown, invalid or missing.
 
-    `sections` are the permitted sections, by name.
+    `sections` and `arrays` are the permitted sections and arrays of tables, by name.
     """
-    for name, options in tables.items():
+    for name, options in {**tables, "gateway": tables.get("gateway", {})}.items():
         kind = sections.get(name)
-        if kind is None:
+        if name in arrays:
+            yield from _find_invalid_rules(name, arrays[name], options)
+        elif kind is None:
             yield Fault(name, "there is no such section")
         elif not isinstance(options, dict):
             yield Fault(name, f"it must be a section that begins with [{name}]")
         else:
             yield from _find_invalid_options(name, kind, options)
-    gateway = tables.get("gateway", {})
-    if isinstance(gateway, dict) and "domain" not in gateway:
-        yield Fault("gateway.domain", "it is missing")
+
+
+def _find_invalid_rules(name: str, kind: type[Rule], tables: object) -> Iterator[Fault]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        yield Fault(name, f"each must be a table that begins with [[{name}]]")
+    elif len(tables) > MAX_RULES:
+        yield Fault(name, f"there are {len(tables)} tables, but at most {MAX_RULES} are allowed")
+    else:
+        for number, options in enumerate(tables, 1):
+            yield from _find_invalid_options(f"{name}[{number}]", kind, options)
 
 
 def _find_invalid_options(
     section: str, kind: type[Section], options: Mapping[str, Any]
 ) -> Iterator[Fault]:
-    known = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    fields = msgspec.structs.fields(kind)
+    known = {field.name: field.type for field in fields}
     for name, value in options.items():
         option = f"{section}.{name}"
         if name not in known:
@@ -63,6 +75,9 @@ def _find_invalid_options(
             msgspec.convert(value, known[name])
         except msgspec.ValidationError:
             yield Fault(option, _format_invalid(option, value, known[name]))
+    for field in fields:
+        if field.required and field.name not in options:
+            yield Fault(f"{section}.{field.name}", "it is missing")
 
 
 _KINDS: Final = {
@@ -72,6 +87,7 @@ _KINDS: Final = {
     bool: "true or false",
     list[str]: "a list of strings",
     str | list[str]: "a string or a list of strings",
+    str | dict[str, str]: "a string or a table of strings",
 }
 
 

@@ -8,15 +8,27 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import field
 
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
-from edge.config.options import Flash, Gateway, Log, Pubsub, Section, Uplink, Web, Xmpp
+from edge.config.options import (
+    MAX_RULES,
+    Flash,
+    Gateway,
+    Log,
+    Pubsub,
+    Readings,
+    Rule,
+    Section,
+    Uplink,
+    Web,
+    Xmpp,
+)
 from edge.errors import ConfigError
-from edge.topics import InvalidFilter, check_filter
+from edge.topics import ALL_LEVELS, MAX_LEVELS, InvalidFilter, check_filter
 from sync.common.regular_files import read_regular
 
 FILE_NAME: Final = "fieldpost.toml"
@@ -37,6 +49,10 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     "limits": Limits,
 }
 """The sections of the file, in the order in which they are written."""
+
+ARRAYS: Final[dict[str, type[Rule]]] = {"readings": Readings}
+"""The arrays of tables, which are written after the sections. Their order matters, and a reload
+applies them."""
 
 
 class Address(NamedTuple):
@@ -64,6 +80,9 @@ class Config(Section, frozen=True, kw_only=True):
     uplink: Uplink = field(default_factory=Uplink)
     flash: Flash = field(default_factory=Flash)
     web: Web = field(default_factory=Web)
+    readings: Annotated[list[Readings], msgspec.Meta(max_length=MAX_RULES)] = field(
+        default_factory=list
+    )
 
     @property
     def listen(self) -> tuple[Address, ...]:
@@ -131,7 +150,8 @@ def parse(text: bytes) -> Config:
     except msgspec.ValidationError:
         from edge.config import faults  # only a faulty file needs it
 
-        raise ConfigError(str(next(faults.find_invalid(tables, SECTIONS)))) from None
+        fault = next(faults.find_invalid(tables, SECTIONS, ARRAYS))
+        raise ConfigError(str(fault)) from None
     for conflict in find_conflicts(config):
         raise conflict
     return config
@@ -150,6 +170,16 @@ def read_tables(text: bytes) -> dict[str, Any]:
         raise ConfigError("it is not TOML: a number has too many digits") from None
     except RecursionError:
         raise ConfigError("it is not TOML: it is nested too deeply") from None
+
+
+def tables_of(config: Config) -> Iterator[tuple[str, Section]]:
+    """Yield each table of a configuration with its name, such as `limits`, or `readings[1]` for the
+    first table of an array."""
+    for name in SECTIONS:
+        yield name, getattr(config, name)
+    for name in ARRAYS:
+        for number, table in enumerate(getattr(config, name), 1):
+            yield f"{name}[{number}]", table
 
 
 def find_conflicts(config: Config) -> Iterator[ConfigError]:
@@ -242,10 +272,46 @@ def _check_filters(config: Config) -> None:
         if texts and config.component is not None:
             raise ConfigError(f"{name} must be empty, because a component has no nodes")
         for text in texts:
-            try:
-                check_filter(text)
-            except InvalidFilter as error:
-                raise ConfigError(f"{name}: {text!r}: {error}") from None
+            _check_filter(name, text)
+
+
+def _check_filter(option: str, text: str) -> None:
+    try:
+        check_filter(text)
+    except InvalidFilter as error:
+        raise ConfigError(f"{option}: {text!r}: {error}") from None
+
+
+def _check_readings(config: Config) -> None:
+    if config.readings and config.component is not None:
+        raise ConfigError("readings must be empty, because a component has no nodes")
+    numbers: dict[str, int] = {}
+    for number, rule in enumerate(config.readings, 1):
+        table = f"readings[{number}]"
+        _check_filter(f"{table}.filter", rule.filter)
+        if (first := numbers.setdefault(rule.filter, number)) != number:
+            raise ConfigError(f"{table}.filter: readings[{first}] has the same filter and applies")
+        _check_name(f"{table}.name", rule)
+        if "" in rule.fields:
+            raise ConfigError(f"{table}.fields: a path must not be empty")
+        for path in rule.unit if isinstance(rule.unit, dict) else ():
+            if rule.fields and not any(f"{path}.".startswith(f"{one}.") for one in rule.fields):
+                raise ConfigError(f"{table}.unit: {path!r} is not in {table}.fields")
+
+
+def _check_name(option: str, rule: Readings) -> None:
+    """Check that the name of a rule's readings is a template that gives each field its name."""
+    if not rule.name:
+        raise ConfigError(f"{option}: it must not be empty")
+    used = re.findall(r"%(.?)", rule.name, re.DOTALL)
+    levels = MAX_LEVELS if rule.filter.endswith(ALL_LEVELS) else rule.filter.count("/") + 1
+    for mark in used:
+        if mark not in tuple("123456789f%"):
+            raise ConfigError(f"{option}: '%{mark}' is not one of %1 to %9, %f and %%")
+        if mark.isdigit() and int(mark) > levels:
+            raise ConfigError(f"{option}: {rule.filter!r} has {levels} levels, and no level {mark}")
+    if len(rule.fields) > 1 and "f" not in used:
+        raise ConfigError(f"{option}: without %f, all fields would have the same name")
 
 
 def _check_notify(config: Config) -> None:
@@ -292,8 +358,8 @@ def _check_room(config: Config) -> None:
 
 
 def _check_numbers(config: Config) -> None:
-    for section, options in msgspec.to_builtins(config).items():
-        for name, value in options.items():
+    for section, table in tables_of(config):
+        for name, value in msgspec.structs.asdict(table).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{section}.{name} must be a finite number")
             if isinstance(value, int | float) and value > LARGEST:
@@ -308,6 +374,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
     _check_uplink,
     _check_web,
     _check_filters,
+    _check_readings,
     _check_room,
 )
 

@@ -20,6 +20,9 @@ DAY: Final = 24 * HOUR
 SET_THESE: Final = "Set these"
 TUNE_THESE: Final = "Tune these"
 
+MAX_RULES: Final = 100
+"""Maximum tables of one array: all of them may be compared with each node."""
+
 
 def option(unit: str = "", *, restart: bool = False, **bounds: Any) -> Meta:
     """Describe an option: its unit, and the bounds that msgspec checks (arguments of its `Meta`).
@@ -34,6 +37,13 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     headings: ClassVar[Mapping[str, str]] = {}
     """The heading above an option in the written file, by the name of the option."""
+
+
+class Rule(Section, frozen=True, kw_only=True):
+    """A table of an array: a section that can be repeated, as `[[NAME]]`."""
+
+    example: ClassVar[Mapping[str, object]]
+    """Options that the written file shows as an example."""
 
 
 class Gateway(Section, frozen=True, kw_only=True):
@@ -191,3 +201,33 @@ class Flash(Section, frozen=True, kw_only=True):
     commit_wait: Annotated[float, option("seconds", ge=0, le=1)] = 0.05
     """Maximum delay of a commit while the rate of writes is above `bytes_per_day`. Acknowledgements
     are delayed by the same time."""
+
+
+class Readings(Rule, frozen=True, kw_only=True):
+    """A rule that reads what is published to nodes as sensor readings and sends these to the
+    centre. A payload can be a number, true or false, a JSON object, or a SenML pack (RFC 8428). For
+    each node, the first rule with a matching filter applies."""
+
+    example = {
+        "filter": "tele/+/SENSOR",
+        "fields": ["SI7021.Temperature", "SI7021.Humidity"],
+        "unit": {"SI7021.Temperature": "Cel", "SI7021.Humidity": "%RH"},
+        "name": "%2/%f",
+        "time": "Time",
+    }
+
+    filter: Annotated[str, option()]
+    """Topic filter of the nodes, such as "tele/+/SENSOR"."""
+    fields: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
+    """Paths of the fields to read, such as "temperature", "ENERGY.Power" or, in an array,
+    "Power.0". The path of an object or array selects all numbers and booleans in it. A text is read
+    only if its own path is listed. An empty list selects all numbers and booleans."""
+    name: Annotated[str, option()] = "%f"
+    """Name of a reading. %f is the path of its field, or the last level of the node's name if the
+    payload is a number alone. %1 to %9 are levels of the node's name, and %% is a percent sign."""
+    unit: Annotated[str | dict[str, str], option()] = ""
+    """Unit of the readings, or a table of the units of fields, such as { temperature = "Cel" }. A
+    unit in a SenML pack takes precedence."""
+    time: Annotated[str, option()] = "timestamp"
+    """Path of the field with the device's own time, as ISO 8601 or as a number. It is kept with
+    each reading and not read as one. A SenML pack has times of its own."""

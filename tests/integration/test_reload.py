@@ -381,11 +381,13 @@ async def test_a_component_reloads(tmp_path: Path) -> None:
 
 def test_every_option_is_compared_merged_and_assigned() -> None:
     text = b'[gateway]\ndomain = "gw.example"'
-    current, other = load.parse(text), load.parse(text + b"\n[limits]\nsessions = 7")
-    limits, kept = current.limits, current.xmpp
+    changed = b"\n[limits]\nsessions = 7\n[[readings]]\nfilter = 'a'"
+    current, other = load.parse(text), load.parse(text + changed)
+    limits, kept, readings = current.limits, current.xmpp, current.readings
     assert load.parse(text).limits is not limits
-    assert changes.compare(current, other) == (["limits.sessions"], [])
+    assert changes.compare(current, other) == (["limits.sessions", "readings"], [])
     changes.assign(current, changes.merge(current, other))
     assert current.limits is limits
+    assert current.readings is readings == other.readings
     assert (limits.sessions, current.xmpp) == (7, kept)
     assert changes.compare(current, other) == ([], [])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ import msgspec
 
 from edge.config import annotated_file, load
 from edge.config.faults import SECRETS, Fault, find_invalid
-from edge.config.load import SECTIONS, Config
+from edge.config.load import ARRAYS, SECTIONS, Config
 from edge.errors import ConfigError
 
 HIDDEN: Final = "(not shown)"
@@ -61,12 +62,15 @@ def check_text(text: bytes) -> Report:
         tables = load.read_tables(text)
     except ConfigError as error:
         return Report([Fault("", str(error))], [])
-    faults = list(find_invalid(tables, SECTIONS))
+    faults = list(find_invalid(tables, SECTIONS, ARRAYS))
     invalid = {fault.option for fault in faults}
+    invalid |= {option.partition("[")[0] for option in invalid}  # an array with an invalid table
     valid = {
-        section: {k: v for k, v in options.items() if f"{section}.{k}" not in invalid}
-        for section, options in tables.items()
-        if section not in invalid
+        name: options
+        if name in ARRAYS
+        else {k: v for k, v in options.items() if f"{name}.{k}" not in invalid}
+        for name, options in tables.items()
+        if name not in invalid
     }
     # a domain lets the other checks run
     valid["gateway"] = {"domain": "gw.invalid"} | valid.get("gateway", {})
@@ -78,18 +82,18 @@ def check_text(text: bytes) -> Report:
 def _to_fault(error: ConfigError) -> Fault:
     """Convert an error to a fault; if its text begins with an option, split that off."""
     option, colon, text = str(error).partition(": ")
-    if colon and option.partition(".")[0] in SECTIONS and " " not in option:
+    if colon and re.split(r"[.\[]", option)[0] in Config.__struct_fields__ and " " not in option:
         return Fault(option, text)
     return Fault("", str(error))
 
 
 def _changed(config: Config, faults: list[Fault]) -> Iterator[ChangedOption]:
     wrong = {fault.option for fault in faults}
-    for section, kind in SECTIONS.items():
-        for field in msgspec.structs.fields(kind):
-            option = f"{section}.{field.name}"
+    for name, table in load.tables_of(config):
+        for field in msgspec.structs.fields(type(table)):
+            option = f"{name}.{field.name}"
             default = annotated_file.default(field)
-            value = getattr(getattr(config, section), field.name)
+            value = getattr(table, field.name)
             if value == default or option in wrong:
                 continue
             printed = HIDDEN if option in SECRETS else value

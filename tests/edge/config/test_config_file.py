@@ -9,8 +9,8 @@ import pytest
 
 from edge.config import load
 from edge.config.annotated_file import reasons, render
-from edge.config.load import SECTIONS, Address, Config
-from edge.config.options import Gateway, Section
+from edge.config.load import ARRAYS, SECTIONS, Address, Config
+from edge.config.options import MAX_RULES, Gateway, Readings, Section
 from edge.errors import ConfigError
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
@@ -69,6 +69,20 @@ def test_every_number_has_a_unit_and_a_bound_and_every_heading_an_option(
         if field.type.__origin__ in (int, float):
             assert meta.extra["unit"], field.name
             assert meta.ge is not None or meta.gt is not None, field.name
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_written_file_shows_a_valid_example_of_each_array(name: str) -> None:
+    kind, text = ARRAYS[name], render("gw.example")
+    _, example = text.split(f"# [[{name}]]\n")
+    options = re.match("(?:# .+\n)+", example)
+    assert options
+    array = f"[[{name}]]\n{options[0].replace('# ', '')}"
+    (written,) = getattr(parse(f"{text}\n{array}{array.replace('SENSOR', 'STATE')}"), name)[:1]
+    assert written == msgspec.convert(kind.example, kind)
+    for field in msgspec.structs.fields(kind):
+        assert re.search(rf"^# {field.name}: .+\n(# .+\n)*", text, re.MULTILINE), field.name
+        assert reasons(kind)[field.name].endswith(".")
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -223,6 +237,51 @@ def test_component_has_no_nodes(option: str) -> None:
     section, _, name = option.partition(".")
     with pytest.raises(ConfigError, match=rf"{option} must be empty, because a component"):
         parse(f"{DOMAIN}{COMPONENT}[{section}]\n{name} = ['plant/#']\n")
+
+
+def rule(options: str, filter: str = "plant/+/temp") -> str:
+    return f"[[readings]]\nfilter = '{filter}'\n{options}\n"
+
+
+def test_readings_have_defaults_and_an_order() -> None:
+    settings = parse(DOMAIN + rule("") + rule("name = '%2 %%'\nunit = 'Cel'", "a/#"))
+    first, second = settings.readings
+    assert first == Readings(filter="plant/+/temp")
+    assert (first.fields, first.name, first.unit, first.time) == ([], "%f", "", "timestamp")
+    assert (second.filter, second.name, second.unit) == ("a/#", "%2 %%", "Cel")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (rule("", "a/#/b"), "[1].filter: 'a/#/b': # must be the last level of a filter"),
+        (rule("") + rule(""), "[2].filter: readings[1] has the same filter and applies"),
+        (rule("", "a") + rule("name = ''"), "[2].name: it must not be empty"),
+        (rule("name = '%2/%t'"), "[1].name: '%t' is not one of %1 to %9, %f and %%"),
+        (rule("name = '50 %'"), "[1].name: '%' is not one of"),
+        (rule("name = '%4'"), "[1].name: 'plant/+/temp' has 3 levels, and no level 4"),
+        (rule("name = '%%4%0'"), "[1].name: '%0' is not one of"),
+        (rule("name = '%1'\nfields = ['a', 'b']"), "[1].name: without %f, all fields would have"),
+        (rule("fields = ['']"), "[1].fields: a path must not be empty"),
+        (rule("fields = ['a']\nunit = {ab = 'W'}"), "[1].unit: 'ab' is not in readings[1].fields"),
+        (rule("") * (MAX_RULES + 1), ": there are 101 tables, but at most 100 are allowed"),
+        ("[readings]\nfilter = 'a'\n", ": each must be a table that begins with [[readings]]"),
+        ("[[readings]]\nname = '%f'\n", "[1].filter: it is missing"),
+        (rule("unit = 5"), "[1].unit: it is 5, but must be a string or a table of strings"),
+        (COMPONENT + rule(""), " must be empty, because a component has no nodes"),
+    ],
+)
+def test_mistake_in_a_rule_for_readings_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"readings{problem}")):
+        parse(DOMAIN + text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["name = '%9/%1%%%f'\nfields = ['a', 'b']", "fields = ['a']\nunit = {'a.b' = 'W', a = 'V'}"],
+)
+def test_rule_for_readings_is_accepted(options: str) -> None:
+    assert parse(DOMAIN + rule(options, "a/#")).readings
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,26 @@ def test_invalid_option_is_not_listed_as_changed() -> None:
     assert [fault.option for fault in report.faults] == ["flash.commit_wait"]
 
 
+def test_mistakes_and_changes_in_an_array_are_reported_by_number(folder: Path) -> None:
+    rules = DOMAIN + "[[readings]]\nfilter = 'a'\nfields = ['b']\nunit = {'b.c' = 'W'}\n"
+    write(folder, f"{rules}[[readings]]\nfilter = 5\nnam = '%f'\n")
+    result = check(folder)
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        "wrong: readings[2].filter: it is 5, but must be a string",
+        "wrong: readings[2].nam: there is no such option; did you mean readings[2].name?",
+        'gateway.domain = "gw.example"',
+    ]
+    write(folder, f"{rules}[[readings]]\nfilter = '#a'\n")
+    assert check(folder).output.splitlines() == [
+        "wrong: readings[2].filter: '#a': # must be a whole level, but the level is #a",
+        'gateway.domain = "gw.example"',
+        'readings[1].filter = "a"',
+        'readings[1].fields = ["b"] (default: [])',
+        'readings[1].unit = {"b.c" = "W"} (default: "")',
+    ]
+
+
 def test_mistake_sets_the_exit_status_of_text_and_json(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
     result = check(folder)
