@@ -1,7 +1,7 @@
 """The control packets of MQTT as values (MQTT 5.0, section 3; MQTT 3.1.1, section 3).
 
-One type serves both versions: what 3.1.1 does not have keeps its default. `codec` turns packets into
-bytes and back.
+One type serves both versions: what 3.1.1 does not have keeps its default. `codec` turns packets
+into bytes and back.
 """
 
 from __future__ import annotations
