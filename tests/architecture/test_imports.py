@@ -70,7 +70,7 @@ def is_allowed(module: str, imported: str) -> bool:
     if importer.name == "rules":
         return not imported.startswith("edge.") or imported in PURE_ENGINE_MODULES
     if importer.name != "xmpp":
-        return not imported.startswith(("edge.xmpp", "edge.routing"))
+        return not imported.startswith(("edge.mqtt", "edge.xmpp", "edge.routing"))
     return True
 
 
