@@ -267,6 +267,7 @@ class App:
                 settings.pubsub,
                 accounts=settings.component is None,
                 uplink=settings.uplink,
+                without=() if settings.has_mqtt else ("mqtt",),
             )
         )
         store.load_images = router.context.load_images
@@ -397,6 +398,11 @@ class App:
         fronts: list[Front] = []
         if settings.listen or settings.listen_tls:
             fronts.append(XmppListener(server, router, settings.listen, settings.listen_tls))
+        if settings.has_mqtt:
+            # imported late: without MQTT it takes no memory
+            from edge.server.mqtt.listener import MqttListener
+
+            fronts.append(MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls))
         if settings.component is not None:
             # imported late: slixmpp's streams take memory
             from edge.server.xmpp.component.component import Component

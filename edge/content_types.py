@@ -6,6 +6,9 @@ from typing import Final
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
+XML: Final = "application/xml"
+UNKNOWN: Final = "application/octet-stream"
+"""The type of a payload whose sender says nothing of it."""
 
 
 def media_type(content_type: str) -> str:

@@ -19,6 +19,7 @@ from edge.config.options import (
     Flash,
     Gateway,
     Log,
+    Mqtt,
     Pubsub,
     Readings,
     Rule,
@@ -41,6 +42,7 @@ LARGEST: Final = 10**15
 SECTIONS: Final[dict[str, type[Section]]] = {
     "gateway": Gateway,
     "xmpp": Xmpp,
+    "mqtt": Mqtt,
     "uplink": Uplink,
     "web": Web,
     "log": Log,
@@ -74,6 +76,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     gateway: Gateway
     xmpp: Xmpp = field(default_factory=Xmpp)
+    mqtt: Mqtt = field(default_factory=Mqtt)
     pubsub: Pubsub = field(default_factory=Pubsub)
     limits: Limits = field(default_factory=Limits)
     log: Log = field(default_factory=Log)
@@ -93,6 +96,21 @@ class Config(Section, frozen=True, kw_only=True):
     def listen_tls(self) -> tuple[Address, ...]:
         """Return the addresses on which devices must use TLS from the first byte."""
         return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
+
+    @property
+    def listen_mqtt(self) -> tuple[Address, ...]:
+        """Return the addresses on which devices use MQTT, with or without TLS."""
+        return parse_addresses(self.mqtt.listen, "mqtt.listen: ")
+
+    @property
+    def listen_mqtt_tls(self) -> tuple[Address, ...]:
+        """Return the addresses on which devices must use MQTT over TLS."""
+        return parse_addresses(self.mqtt.listen_tls, "mqtt.listen_tls: ")
+
+    @property
+    def has_mqtt(self) -> bool:
+        """Return whether the gateway serves MQTT."""
+        return bool(self.listen_mqtt or self.listen_mqtt_tls)
 
     @property
     def component(self) -> Address | None:
@@ -221,14 +239,25 @@ _ORDERED_LIMITS: Final = (
 
 def _check_fronts(config: Config) -> None:
     xmpp = config.xmpp
-    if not xmpp.require_tls and not all(_is_loopback(address.host) for address in config.listen):
+    for section, require_tls, listen in (
+        ("xmpp", xmpp.require_tls, config.listen),
+        ("mqtt", config.mqtt.require_tls, config.listen_mqtt),
+    ):
+        if not require_tls and not all(_is_loopback(address.host) for address in listen):
+            raise ConfigError(
+                f"{section}.require_tls = false is allowed only if each address in {section}.listen"
+                " is a loopback address"
+            )
+    has_xmpp = config.listen or config.listen_tls or config.component is not None
+    if not has_xmpp and not config.has_mqtt:
         raise ConfigError(
-            "xmpp.require_tls = false is allowed only if each address in xmpp.listen is a loopback"
-            " address"
+            "xmpp.listen, xmpp.listen_tls, xmpp.component, mqtt.listen and mqtt.listen_tls are all"
+            " empty; set at least one"
         )
-    if not config.listen and not config.listen_tls and config.component is None:
+    if config.has_mqtt and config.component is not None:
         raise ConfigError(
-            "xmpp.listen, xmpp.listen_tls and xmpp.component are all empty; set at least one"
+            "if xmpp.component is set, mqtt.listen and mqtt.listen_tls must be empty, because a"
+            " component has no accounts and no nodes"
         )
     if config.component is not None and not xmpp.component_secret:
         raise ConfigError("xmpp.component is set, so xmpp.component_secret must be set too")

@@ -90,6 +90,26 @@ class Xmpp(Section, frozen=True, kw_only=True):
     mechanism PLAIN stays forbidden without TLS."""
 
 
+class Mqtt(Section, frozen=True, kw_only=True):
+    """Connections of devices by MQTT, versions 3.1.1 and 5.0."""
+
+    headings = {"listen": SET_THESE, "require_tls": TUNE_THESE}
+
+    listen: Annotated[str | list[str], option(restart=True)] = ""
+    """Address and port for devices that use MQTT over TLS or, if `require_tls` is false, without
+    it; or a list of addresses. 1883 is usual. Port 0 selects a free port, which `fieldpost run`
+    prints in its `ready` line. An empty string disables the listener."""
+    listen_tls: Annotated[str | list[str], option(restart=True)] = ""
+    """Address and port only for devices that use MQTT over TLS, or a list of addresses. 8883 is
+    usual. An empty string disables the listener."""
+    require_tls: Annotated[bool, option(restart=True)] = True
+    """Require TLS. Without it, passwords are readable on the network, so false is allowed only if
+    each address in `listen` is a loopback address."""
+    anonymous: Annotated[str, option()] = ""
+    """Account as which clients act that send no user name and no certificate. An empty string
+    refuses them."""
+
+
 class Uplink(Section, frozen=True, kw_only=True):
     """Shipping of the event log to the centre."""
 

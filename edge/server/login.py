@@ -33,6 +33,9 @@ CERTIFICATE: Final = "EXTERNAL"
 PLAIN: Final = "PLAIN"
 """The mechanism of log-ins by a password that the peer sends, as SASL names it."""
 
+ANONYMOUS: Final = "ANONYMOUS"
+"""The mechanism of log-ins without a user name, as SASL names it."""
+
 PLAIN_KEYS: Final = "SCRAM-SHA-256"
 """The mechanism whose stored keys check such a password."""
 
@@ -209,6 +212,21 @@ class Login:
             self.find_credentials(account, PLAIN_KEYS, found)
         else:
             verified(False)
+
+    def trust(self, account: str, done: Callable[[], None], refused: Callable[[], None]) -> None:
+        """Log in without a password, as the configuration allows for one account. Call `done`, or
+        `refused` if there is no such account."""
+
+        def answer(grant: int | StoreError | None) -> None:
+            if isinstance(grant, int):
+                self._grant = grant
+                done()
+            else:
+                self._fault = "" if grant is None else str(grant)
+                self.fail(account, ANONYMOUS, "unknown account", refused, is_guess=False)
+
+        self.note_input()
+        self._context.store.submit(lambda tx: accounts.login_grant(tx, account), answer)
 
     def fail(
         self,

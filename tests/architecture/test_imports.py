@@ -31,8 +31,12 @@ SQL = re.compile(
 )
 
 
+PROTOCOLS = ("xmpp", "mqtt")
+"""The protocols, by the names of their parts of features."""
+
+
 class Part(NamedTuple):
-    """The feature and the part of it (`rules`, `store`, `service`, `xmpp`) that a module is in."""
+    """The feature and the part of it that a module is in: `rules`, `store`, or a protocol, say."""
 
     feature: str
     name: str
@@ -62,16 +66,17 @@ def is_allowed(module: str, imported: str) -> bool:
         return True
     if part is not None:
         foreign = importer.feature != part.feature
-        if foreign and part.name in ("xmpp", "store"):
+        if foreign and part.name in (*PROTOCOLS, "store"):
             return False
         if importer.name == "rules":
             return part.name == "rules"
-        return part.name != "xmpp" or importer.name == "xmpp"
+        return part.name not in PROTOCOLS or importer.name == part.name
     if importer.name == "rules":
         return not imported.startswith("edge.") or imported in PURE_ENGINE_MODULES
-    if importer.name != "xmpp":
-        return not imported.startswith(("edge.mqtt", "edge.xmpp", "edge.routing"))
-    return True
+    foreign_protocols = [name for name in PROTOCOLS if name != importer.name]
+    return not imported.startswith(
+        tuple(f"edge.{part}{name}" for name in foreign_protocols for part in ("", "routing."))
+    )
 
 
 def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
@@ -86,6 +91,10 @@ def test_features_import_services_of_others_and_xml_only_in_xmpp() -> None:
         ("edge.features.custody.service", "edge.xmpp.serialize"),
         ("edge.features.outbox.destination", "edge.xmpp.stanza"),
         ("edge.features.outbox.service", "edge.routing.xmpp.answers"),
+        ("edge.features.custody.service", "edge.mqtt.codec"),
+        ("edge.features.custody.mqtt", "edge.xmpp.serialize"),
+        ("edge.features.custody.xmpp", "edge.routing.mqtt.answers"),
+        ("edge.features.custody.mqtt", "edge.features.custody.xmpp"),
         ("edge.features.custody.store", "edge.features.custody.xmpp"),
         ("edge.features.custody.rules", "edge.engine.store.database"),
         ("edge.features.custody.rules", "edge.features.custody.store"),
@@ -96,10 +105,19 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 
 
 OF_PROTOCOLS = {
-    *("XmppHooks", "encoders", "error_mappings", "message_ids", "operator_messages", "readers"),
+    *(
+        "XmppHooks",
+        "MqttHooks",
+        "encoders",
+        "error_mappings",
+        "message_ids",
+        "operator_messages",
+        "readers",
+    ),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
-"""The hooks that an `xmpp` module registers; all others are for the other modules of a feature."""
+"""The hooks that the module of a protocol registers; all others are for the other modules of a
+feature."""
 
 
 def registered(register: Callable[[Hooks], None]) -> set[str]:
@@ -111,13 +129,13 @@ def registered(register: Callable[[Hooks], None]) -> set[str]:
     return (changed | others) - {"_events", "_registries"}
 
 
-def test_xmpp_modules_register_only_what_is_of_the_protocol() -> None:
+def test_modules_of_protocols_register_only_what_is_of_the_protocol() -> None:
     found: dict[bool, set[str]] = {True: set(), False: set()}
-    for module in hooks._feature_modules():
+    for module in hooks._feature_modules(frozenset()):
         part = part_of(module.__name__)
         for name in ("register", "register_for_accounts"):
             if part is not None and hasattr(module, name):
-                found[part.name == "xmpp"] |= registered(getattr(module, name))
+                found[part.name in PROTOCOLS] |= registered(getattr(module, name))
     assert found[True] <= OF_PROTOCOLS
     assert not found[False] & OF_PROTOCOLS
     assert {"images", "on_timer", "on_acknowledged", "destinations"} <= found[False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +52,17 @@ class Gateway:
                 lines[number] = f"{name} = {json.dumps(options.pop(name))}"
         assert not options, f"no such options: {options}"
         path.write_text("\n".join(lines) + "\n", "utf-8")
+
+    def configure_section(self, section: str, **options: object) -> None:
+        """Set options of a section, whose names other sections may have, too."""
+        path = self.folder / "fieldpost.toml"
+        before, head, rest = path.read_text("utf-8").partition(f"[{section}]\n")
+        for name, value in options.items():
+            pattern = rf"^{name} = .*$"
+            line = f"{name} = {json.dumps(value)}"
+            rest, changed = re.subn(pattern, line, rest, count=1, flags=re.MULTILINE)
+            assert changed, f"no such option: {section}.{name}"
+        path.write_text(before + head + rest, "utf-8")
 
     def run(self) -> Process:
         """Start the gateway; use it as a context manager."""

@@ -10,7 +10,7 @@ run at certain events. What needs the gateway to have accounts of its own is reg
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -404,28 +404,34 @@ def new_context(
     *,
     accounts: bool = True,
     uplink: Uplink | None = None,
+    without: Collection[str] = (),
 ) -> Context:
-    """Return a context with the hooks of all features; without `accounts`, that of a component."""
+    """Return a context with the hooks of all features; without `accounts`, that of a component.
+
+    `without` are the names of protocols whose modules are not imported.
+    """
     xmpp = xmpp or Xmpp()
     hooks = Hooks(xmpp.offline == "store")
-    register_features(hooks, accounts=accounts)
+    register_features(hooks, accounts=accounts, without=without)
     options = domain, limits, xmpp, pubsub or Pubsub(), accounts
     trusted = () if accounts else xmpp.trusted_domains
     return Context(*options, trusted, uplink or Uplink(), hooks)
 
 
-def register_features(hooks: Hooks, *, accounts: bool) -> None:
+def register_features(hooks: Hooks, *, accounts: bool, without: Collection[str] = ()) -> None:
     """Register all features; without `accounts`, omit what needs accounts."""
     names = ("register", "register_for_accounts") if accounts else ("register",)
-    for module in _feature_modules():
+    for module in _feature_modules(frozenset(without)):
         for name in names:
             if hasattr(module, name):
                 getattr(module, name)(hooks)
 
 
 @cache
-def _feature_modules() -> tuple[ModuleType, ...]:
-    """Import every module under `edge.features`, and return them in the order of their names."""
+def _feature_modules(without: frozenset[str]) -> tuple[ModuleType, ...]:
+    """Import every module under `edge.features`, except those named in `without`, and return them
+    in the order of their names."""
     package = import_module("edge.features")
     found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    return tuple(import_module(name) for name in sorted(module.name for module in found))
+    names = sorted(module.name for module in found)
+    return tuple(import_module(name) for name in names if without.isdisjoint(name.split(".")))

@@ -276,6 +276,10 @@ class Store:
         self._bounds = bounds
         self._guard.set_max_bytes(max_bytes)
 
+    def service_time(self) -> float:
+        """Return the present service second (`Now.service`)."""
+        return self._clock().service
+
     @property
     def waiting(self) -> UnitLimits:
         """The number of units whose transaction has not begun, and the bytes of unanswered ones."""

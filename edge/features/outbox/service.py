@@ -618,17 +618,48 @@ def handle_answer(context: Context, tx: Transaction, sender: Sender, answer: Ans
 
 
 def handle_answer_by_id(
-    context: Context, tx: Transaction, sender: Sender, request: RequestKind, id: int
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    request: RequestKind,
+    id: int,
+    failure: DeliveryFailure | None = None,
 ) -> bool:
-    """Record that a session has carried out a request, which it names by an id of its protocol;
-    return `False` if the session has no such request to answer."""
-    session = sessions.find(tx, sender.full)
-    row = None if session is None else find_by_message_id(tx, session, id)
+    """Record that a session has carried out a request, which it names by an id of its protocol, or
+    has refused it with `failure`; return `False` if the session has no such request to answer."""
+    row = _find_by_id(tx, sender, id)
     if row is None or pending_request(row) is not request:
         return False
     event = Input.RECEIVED if request is RequestKind.ASSURED else Input.RESULT
-    _apply_answer(context, tx, sender, row, event)
+    _apply_answer(context, tx, sender, row, Input.FINAL_ERROR if failure else event, failure)
     return True
+
+
+def is_released_by_id(tx: Transaction, sender: Sender, id: int) -> bool:
+    """Return whether the message that a session knows by an id of its protocol was released, and
+    the session has not confirmed that."""
+    row = _find_by_id(tx, sender, id)
+    return row is not None and row.state == State.RELEASED
+
+
+def _find_by_id(tx: Transaction, sender: Sender, id: int) -> OutboxRow | None:
+    session = sessions.find(tx, sender.full)
+    return None if session is None else find_by_message_id(tx, session, id)
+
+
+def discard(context: Context, tx: Transaction, sender: Sender, number: int) -> None:
+    """Finish a message that was to be sent to a session and was not, because the session's protocol
+    has no form for it or it is larger than the device accepts.
+
+    A message of another device is kept as a dead letter and reported to its sender; an item of a
+    node is dropped. Either is logged.
+    """
+    row = outbox.find(tx, number)
+    if row is None or row.session != sender.full or row.state in TERMINAL:
+        return
+    text = "the device's protocol cannot carry the message, or the device accepts no such size"
+    failure = DeliveryFailure(FailureReason.REFUSED, text)
+    _apply_answer(context, tx, sender, row, Input.FINAL_ERROR, failure)
 
 
 def _apply_answer(

@@ -128,6 +128,7 @@ class Notification(NamedTuple):
         subid: the SubID, if the JID has several subscriptions that get the notification.
         published: the time of publication (ms since 1970) if an older item is sent to a new
             subscription.
+        identifier: that of the subscription (`DeliveryOptions`).
     """
 
     event: NodeEvent
@@ -135,6 +136,7 @@ class Notification(NamedTuple):
     type: str | None = None
     subid: str | None = None
     published: int | None = None
+    identifier: int = 0
 
 
 def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
@@ -220,13 +222,17 @@ def announce_item(
         return
     type_ = _message_type(node.config)
     for subscription, subid, has_options in recipients(context, tx, node):
-        shown = event
+        shown, identifier = event, 0
         if has_options:
             if _is_excluded(subscription, publisher):
                 continue
-            if retain and subscription.options.delivery.retain_as_published:
+            options = subscription.options.delivery
+            identifier = options.identifier
+            if retain and options.retain_as_published:
                 shown = replace(event, retain=True)
-        send(context, tx, subscription, Notification(shown, subscription.jid, type_, subid), qos)
+        jid = subscription.jid
+        notification = Notification(shown, jid, type_, subid, None, identifier)
+        send(context, tx, subscription, notification, qos)
 
 
 def _is_excluded(subscription: Subscription, publisher: str) -> bool:
@@ -270,7 +276,8 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
             event = replace(event, retain=True)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
-            notification = Notification(event, to, type_, subid, item.published)
+            identifier = subscription.options.delivery.identifier
+            notification = Notification(event, to, type_, subid, item.published, identifier)
             send(context, tx, subscription, notification, attributes.qos)
 
 

@@ -89,11 +89,20 @@ def parse_target(context: Context, text: str) -> Target:
             return Target(text, share, share.filter)
         if not topics.is_filter(text):
             return Target(text)
-        _check_size(context, text)
-        topics.check_filter(text)
-        return Target(text, None, text)
     except topics.InvalidFilter as error:
         raise PubsubError(Reason.INVALID_FILTER, str(error)) from None
+    return filter_target(context, text)
+
+
+def filter_target(context: Context, text: str) -> Target:
+    """Return a topic filter as a target; without wildcards it matches one node, which need not
+    exist. Raises `PubsubError` if the filter is invalid."""
+    try:
+        _check_size(context, text)
+        topics.check_filter(text)
+    except topics.InvalidFilter as error:
+        raise PubsubError(Reason.INVALID_FILTER, str(error)) from None
+    return Target(text, None, text)
 
 
 def _check_size(context: Context, text: str) -> None:

@@ -132,6 +132,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     retain_as_published: bool = False
     retain_handling: RetainHandling = RetainHandling.IF_NEW
     only_items: bool = False
+    identifier: int = 0
 
 
 _encode: Final = msgspec.json.Encoder().encode

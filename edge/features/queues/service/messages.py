@@ -23,6 +23,7 @@ class ItemDelivery(NamedTuple):
         retain: whether the publication asked the node to retain the item.
         expires: the service second at which the item expires unless it is locked.
         properties: the properties of the publication.
+        identifier: that of the member's subscription (`DeliveryOptions`).
     """
 
     node: str
@@ -37,6 +38,7 @@ class ItemDelivery(NamedTuple):
     retain: bool = False
     expires: float | None = None
     properties: Properties = ()
+    identifier: int = 0
 
 
 class LockEnded(NamedTuple):

@@ -110,6 +110,7 @@ def _delivery(tx: Transaction, item: QueuedItem, subscription: Subscription) -> 
         retain=bool(attributes.retain),
         expires=item.expires,
         properties=attributes.properties,
+        identifier=subscription.options.delivery.identifier,
     )
 
 

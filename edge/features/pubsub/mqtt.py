@@ -1,0 +1,154 @@
+"""Subscriptions to topic filters and shares, and the items of nodes as publications (MQTT 5.0,
+sections 3.8 to 3.11).
+
+Each filter is a subscription of the session's full address. A topic without wildcards is a filter
+that matches one node, which need not exist.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from edge import topics
+from edge.engine.dispatch import destinations
+from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
+from edge.errors import ServiceError
+from edge.features.pubsub.rules.reasons import Reason as PubsubReason
+from edge.features.pubsub.rules.subscription import QOS, DeliveryOptions, RetainHandling
+from edge.features.pubsub.service import subscriptions
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.notifications import ItemPublished, Notification
+from edge.features.pubsub.service.subscriptions import Target
+from edge.mqtt import PROTOCOL
+from edge.mqtt.codec import encode
+from edge.mqtt.packets import (
+    V5,
+    Disconnect,
+    Property,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from edge.mqtt.reasons import Reason
+from edge.routing.mqtt import MqttHooks, Peer, answers, publications
+
+SUBID_BYTES: Final = 8
+
+REASONS: Final = {
+    PubsubReason.INVALID_NODE_NAME: Reason.TOPIC_NAME_INVALID,
+    PubsubReason.TOO_MANY_NODES: Reason.QUOTA_EXCEEDED,
+    PubsubReason.LIMIT_EXCEEDED: Reason.QUOTA_EXCEEDED,
+    PubsubReason.TOO_MANY_SUBSCRIPTIONS: Reason.QUOTA_EXCEEDED,
+    PubsubReason.SHARES_DISABLED: Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    PubsubReason.INVALID_FILTER: Reason.TOPIC_FILTER_INVALID,
+    PubsubReason.NODE_REQUIRED: Reason.TOPIC_FILTER_INVALID,
+    PubsubReason.INVALID_PAYLOAD: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+    PubsubReason.UNREADABLE_PAYLOAD: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+    PubsubReason.PAYLOAD_REQUIRED: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+    PubsubReason.ITEM_FORBIDDEN: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+    PubsubReason.POLICY_CONFLICT: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+    PubsubReason.INVALID_OPTIONS: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+}
+"""The reason codes for reasons of `PubsubError`; all others concern rights."""
+
+
+def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
+    """Subscribe a session to filters and shares; one that is refused does not affect the others."""
+    identifier = packet.properties.get(Property.SUBSCRIPTION_ID, (0,))[0]
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if any(one.no_local and topics.is_share(one.filter) for one in packet.subscriptions):
+            return encode(Disconnect(Reason.PROTOCOL_ERROR), peer.version)
+        reasons, text = [], ""
+        for wanted in packet.subscriptions:
+            try:
+                reasons.append(_subscribe(context, tx, sender, wanted, identifier))
+            except ServiceError as error:
+                reason, text = answers.reason(context, error), text or error.text
+                reasons.append(reason if peer.version == V5 else Reason.UNSPECIFIED_ERROR)
+        why = answers.explanation(peer, text)
+        return encode(SubAck(packet.id, tuple(reasons), why), peer.version)
+
+    return work
+
+
+def _subscribe(
+    context: Context, tx: Transaction, sender: Sender, wanted: Subscription, identifier: int
+) -> int:
+    filter, qos, no_local, retain_as_published, retain_handling = wanted
+    if not access.may_use_services(sender, context.trusted_domains):
+        raise PubsubError(PubsubReason.FORBIDDEN, destinations.UNTRUSTED)
+    handling = RetainHandling(retain_handling)
+    options = DeliveryOptions(no_local, retain_as_published, handling, True, identifier)
+    subscriptions.subscribe(
+        context,
+        tx,
+        sender,
+        _target(context, filter),
+        sender.full,
+        {QOS: [str(qos)]},
+        secrets.token_hex(SUBID_BYTES),
+        options,
+    )
+    return qos
+
+
+def _target(context: Context, text: str) -> Target:
+    found = subscriptions.parse_target(context, text)
+    return found if found.filter is not None else subscriptions.filter_target(context, text)
+
+
+def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
+    """End subscriptions of a session."""
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        reasons = []
+        for filter in packet.filters:
+            try:
+                target = _target(context, filter)
+                subscriptions.unsubscribe(context, tx, sender, target, sender.full)
+                reasons.append(Reason.SUCCESS)
+            except PubsubError as error:
+                is_missing = error.reason is PubsubReason.NOT_SUBSCRIBED
+                missing = Reason.NO_SUBSCRIPTION_EXISTED
+                reasons.append(missing if is_missing else answers.reason(context, error))
+        return encode(UnsubAck(packet.id, tuple(reasons)), peer.version)
+
+    return work
+
+
+def item(_context: Context, notification: Notification, now: Callable[[], float]) -> Publish | None:
+    """Return the publication of an item, at QoS 0; `None` if it has expired, or for other events of
+    a node."""
+    event = notification.event
+    if not isinstance(event, ItemPublished):
+        return None
+    return publications.publication(
+        event.node,
+        event.payload,
+        event.content_type,
+        event.properties,
+        event.expires,
+        now,
+        retain=event.retain,
+        identifier=notification.identifier,
+    )
+
+
+def register_for_accounts(hooks: Hooks) -> None:
+    """Register the hooks of this module with the engine."""
+    mqtt = hooks.of(MqttHooks)
+    mqtt.add(mqtt.handlers, Subscribe, subscribe)
+    mqtt.add(mqtt.handlers, Unsubscribe, unsubscribe)
+    mqtt.add(mqtt.packets, Notification, item)
+    hooks.error_mapping(
+        PROTOCOL, PubsubError, lambda error: REASONS.get(error.reason, Reason.NOT_AUTHORIZED)
+    )

@@ -1,0 +1,81 @@
+"""Answer packets with reason codes.
+
+Only the features' `mqtt` modules and sessions use this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from edge.engine.dispatch.hooks import Context
+from edge.errors import ServiceError
+from edge.jid import AddressError, AddressReason
+from edge.mqtt import PROTOCOL
+from edge.mqtt.codec import encode
+from edge.mqtt.packets import (
+    NO_PROPERTIES,
+    V5,
+    Disconnect,
+    Properties,
+    Property,
+    PubAck,
+    PubComp,
+    PubRec,
+)
+from edge.mqtt.reasons import Reason
+from edge.routing.mqtt.hooks import Peer
+
+FAILURE: Final = 0x80
+"""The lowest reason code of a failure."""
+
+Answer: TypeAlias = type[PubAck] | type[PubRec]
+
+_ADDRESS_REASONS: Final = {
+    AddressReason.MALFORMED: Reason.TOPIC_NAME_INVALID,
+    AddressReason.REMOTE_DOMAIN: Reason.TOPIC_NAME_INVALID,
+    AddressReason.NOBODY: Reason.NOT_AUTHORIZED,
+    AddressReason.NO_NODE: Reason.NOT_AUTHORIZED,
+    AddressReason.NO_MESSAGES: Reason.NOT_AUTHORIZED,
+}
+
+_TEMPORARY: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.PACKET_IDENTIFIER_IN_USE})
+"""Reasons that may not apply later. A client of 3.1.1 is disconnected for them, because PUBACK and
+PUBREC cannot refuse a message: it keeps the message and sends it again. For other reasons it is
+answered as if the message was accepted, because it would send the message again forever (MQTT
+3.1.1, section 3.3.5)."""
+
+
+def reason(context: Context, error: ServiceError[Any]) -> Reason:
+    """Return the reason code for a service's error."""
+    if isinstance(error, AddressError):
+        return _ADDRESS_REASONS[error.reason]
+    found: Reason = context.hooks.error_mappings[PROTOCOL, type(error)](error)
+    return found
+
+
+def explanation(peer: Peer, text: str) -> Properties:
+    """Return the properties that say why a request is refused, if the client accepts them."""
+    return {Property.REASON_STRING: text} if text and peer.explains else NO_PROPERTIES
+
+
+def refuse(peer: Peer, answer: Answer, id: int, reason: int, text: str = "") -> bytes:
+    """Return the packet that refuses a message of a client."""
+    if peer.version == V5:
+        return encode(answer(id, reason, explanation(peer, text)), V5)
+    if reason in _TEMPORARY:
+        return encode(Disconnect(reason), peer.version)
+    return encode(answer(id), peer.version)
+
+
+def refuse_release(context: Context, peer: Peer, id: int, error: ServiceError[Any]) -> bytes:
+    """Return the packet that answers the release of a message which cannot be delivered.
+
+    PUBCOMP can only say that no message has the identifier. If there is no room now, the client is
+    disconnected, and releases the message again later. A message that can never be delivered is a
+    dead letter now, and is answered as if it was delivered.
+    """
+    found = reason(context, error)
+    if found is Reason.QUOTA_EXCEEDED:
+        return encode(Disconnect(found), peer.version)
+    missing = found is Reason.PACKET_IDENTIFIER_NOT_FOUND and peer.version == V5
+    return encode(PubComp(id, found) if missing else PubComp(id), peer.version)

@@ -1,0 +1,59 @@
+"""MQTT's own hooks: handlers of packets, and how messages become packets.
+
+The `mqtt` modules of features register them: `hooks.of(MqttHooks)` is their registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from edge.engine.dispatch.hooks import Context, OffloadedWork, Registry, Work
+from edge.engine.rules.access import Sender
+from edge.engine.store.database import Transaction
+from edge.mqtt.packets import V5, Connect, Disconnect, Publish, PubRel
+
+
+class Peer(NamedTuple):
+    """The client at the other end of a connection, as it has described itself.
+
+    Attributes:
+        version: the version of the protocol, `V311` or `V5`.
+        explains: whether it accepts reason strings in all packets (section 3.1.2.11.7).
+    """
+
+    version: int = V5
+    explains: bool = True
+
+
+Handler: TypeAlias = Callable[[Context, Any, Peer], Work | OffloadedWork | bytes]
+"""Turns a packet into work, or into an answer that needs no transaction. An answer that is a
+DISCONNECT ends the connection."""
+
+PacketMaker: TypeAlias = Callable[[Context, Any, Callable[[], float]], Publish | PubRel | None]
+"""Turns a message into the packet that a session is sent, or `None` if MQTT has none for it or it
+has expired. The last argument returns the present service second."""
+
+ConnectHook: TypeAlias = Callable[[Context, Transaction, Sender, Connect], None]
+"""Runs when a session begins, before its CONNECT is answered."""
+
+DisconnectHook: TypeAlias = Callable[[Context, Transaction, Sender, Disconnect], None]
+"""Runs when a client disconnects by itself, before its session ends."""
+
+DiscardHook: TypeAlias = Callable[[Context, Any, Transaction, Sender], bytes]
+"""Finishes a stored message that its session cannot be sent; returns empty bytes."""
+
+
+@dataclass(eq=False)
+class MqttHooks(Registry):
+    """The registry of MQTT's hooks, which features add to and sessions read."""
+
+    handlers: dict[type[Any], Handler] = field(default_factory=dict)
+    """Handlers of the packets of clients that have a session, by type."""
+    packets: dict[type[Any], PacketMaker] = field(default_factory=dict)
+    """Makers of packets, by the type of the message."""
+    discards: dict[type[Any], DiscardHook] = field(default_factory=dict)
+    """What finishes messages that cannot be sent, by the type of the message."""
+    on_connect: list[ConnectHook] = field(default_factory=list)
+    on_disconnect: list[DisconnectHook] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Serve devices by MQTT: listening sockets, connections and sessions."""

@@ -1,0 +1,41 @@
+"""The listening sockets for devices by MQTT."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from edge.config.load import Address
+from edge.server.listener import Listen, Listener
+from edge.server.mqtt.connection import MqttConnection
+from edge.server.mqtt.session import MqttSession
+from edge.server.server_context import ServerContext
+from edge.server.tls import TlsServer
+from edge.server.tls_client_hello import ClientHelloReader
+
+ALPN: Final = "mqtt"
+"""The ALPN protocol name of MQTT (IANA's registry)."""
+
+
+class MqttListener(Listener[MqttSession]):
+    """The front for devices by MQTT.
+
+    Args:
+        listen: the addresses for connections with or without TLS.
+        listen_tls: the addresses for connections with TLS.
+    """
+
+    def __init__(
+        self, context: ServerContext, listen: Sequence[Address], listen_tls: Sequence[Address]
+    ) -> None:
+        ports = (
+            Listen("mqtt", "mqtt", "listen", listen),
+            Listen("mqtts", "mqtt", "listen_tls", listen_tls, only_tls=True),
+        )
+        super().__init__(context, ALPN, ports)
+
+    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection, which may begin with TLS on each port."""
+        connection = MqttConnection(self._context, tls_server, self._registry)
+        return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)

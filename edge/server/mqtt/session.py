@@ -1,0 +1,183 @@
+"""A session of MQTT on its connection; the state that outlives the connection is in the store.
+
+Requests of the client become units of work by the handlers of the features. Messages become packets
+within what the client accepts: its version, its maximum packet size, and its topic aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+from edge.engine.dispatch.outputs import EndReason
+from edge.engine.sessions import sessions
+from edge.engine.store.database import SentMessage
+from edge.errors import StoreError
+from edge.mqtt.codec import encode
+from edge.mqtt.packets import (
+    V5,
+    Connect,
+    Disconnect,
+    Packet,
+    Property,
+    PubAck,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Unsubscribe,
+)
+from edge.mqtt.reasons import Reason
+from edge.routing.mqtt import MqttHooks, Peer, answers
+from edge.server.mqtt.aliases import ReceivedAliases, SentAliases, UnknownAlias
+from edge.server.mqtt.ends import end_reason, store_reason
+from edge.server.server_context import ServerContext
+from edge.server.session import Session, SessionRegistry
+from edge.server.write_tracker import Token
+
+_DISCONNECT: Final = 0xE0
+"""The first byte of a DISCONNECT."""
+
+_PUBREC: Final = 0x50
+_PUBCOMP: Final = 0x70
+
+Request: TypeAlias = Packet
+
+
+class MqttSession(Session[Request]):
+    """A session of MQTT.
+
+    Args:
+        connect: the packet that has asked for it.
+        fail: sends a DISCONNECT with a reason, and closes the connection.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_end_connection",
+        "_hooks",
+        "_max_packet",
+        "_peer",
+        "_received",
+        "_unreleased",
+    )
+
+    def __init__(
+        self,
+        context: ServerContext,
+        registry: SessionRegistry,
+        generation: int,
+        account: str,
+        full: str,
+        source: str,
+        connect: Connect,
+        fail: Callable[[Reason], None],
+    ) -> None:
+        super().__init__(context, registry, generation, account, full, source)
+        properties = connect.properties
+        self._end_connection = fail
+        self._hooks = context.engine.hooks.of(MqttHooks)
+        explains = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
+        self._peer = Peer(connect.version, explains)
+        self._max_packet: int | None = properties.get(Property.MAXIMUM_PACKET_SIZE)
+        self._received = ReceivedAliases()
+        most = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
+        self._aliases = SentAliases(most) if most else None
+        self._unreleased: set[int] = set()  # identifiers of received messages at QoS 2
+
+    # Receiving
+
+    def handle(self, packet: Request) -> None:
+        """Submit the unit of work of a packet; end the connection if the packet violates the
+        protocol."""
+        if isinstance(packet, Publish):
+            try:
+                packet = self._admit(packet)
+            except UnknownAlias:
+                self._fail(Reason.TOPIC_ALIAS_INVALID)
+                return
+        handler = self._hooks.handlers.get(type(packet))
+        if handler is None:
+            self._fail(Reason.PROTOCOL_ERROR)
+            return
+        work = handler(self._context.engine, packet, self._peer)
+        if isinstance(work, bytes):
+            self.in_order(partial(self.answer, work))
+        else:
+            self.submit(packet, work, _size(packet))
+
+    def _admit(self, packet: Publish) -> Publish:
+        if packet.properties:
+            packet = self._received.resolve(packet)
+        if packet.qos == 2 and self._peer.version == V5:
+            self._unreleased.add(packet.id)
+            if len(self._unreleased) > self._context.settings.limits.session_units:
+                self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
+        return packet
+
+    def refusal(self, packet: Request, error: StoreError) -> bytes:
+        """Return the answer to a packet whose unit of work has failed. What cannot be refused in
+        the client's version ends the connection, so that the client repeats it."""
+        peer, reason = self._peer, store_reason(error)
+        if isinstance(packet, Publish) and packet.qos and reason is Reason.QUOTA_EXCEEDED:
+            return answers.refuse(peer, PubRec if packet.qos == 2 else PubAck, packet.id, reason)
+        if isinstance(packet, Subscribe):
+            failed = reason if peer.version == V5 else Reason.UNSPECIFIED_ERROR
+            return encode(SubAck(packet.id, (failed,) * len(packet.subscriptions)), peer.version)
+        if isinstance(packet, Publish) and not packet.qos:
+            return b""
+        return encode(Disconnect(reason), peer.version)
+
+    def answer(self, answer: bytes) -> None:
+        """Send the answer to a packet; a DISCONNECT ends the connection."""
+        if not answer or self.ended:
+            return
+        kind = answer[0]
+        if kind == _DISCONNECT:
+            self._fail(Reason(answer[2]) if len(answer) > 2 else Reason.UNSPECIFIED_ERROR)
+            return
+        if self._unreleased and (kind == _PUBCOMP or (kind == _PUBREC and answer[1] > 2)):
+            self._unreleased.discard(int.from_bytes(answer[2:4]))
+        self._write(answer)
+
+    def _fail(self, reason: Reason) -> None:
+        self.set_end_name(reason.name.lower())
+        self._end_connection(reason)
+
+    # Sending
+
+    def encode(self, message: SentMessage) -> bytes:
+        """Return the packet of a message, or empty bytes if MQTT has none for its type, it has
+        expired, or it is larger than the client accepts; a stored one is then finished."""
+        make = self._hooks.packets.get(type(message))
+        engine, store = self._context.engine, self._context.store
+        packet = None if make is None else make(engine, message, store.service_time)
+        if packet is not None:
+            if self._aliases is not None and isinstance(packet, Publish):
+                packet = self._aliases.shorten(packet)
+            data = encode(packet, self._peer.version)
+            if self._max_packet is None or len(data) <= self._max_packet:
+                return data
+        if (discard := self._hooks.discards.get(type(message))) is not None:
+            work = partial(discard, engine, message)
+            store.submit(sessions.guarded(work, self.generation), lambda _outcome: None)
+        return b""
+
+    def _send(self, data: bytes, token: Token) -> None:
+        if self._aliases is not None:
+            self._aliases.confirm()
+        super()._send(data, token)
+
+    def end_name(self, reason: EndReason) -> str:
+        """Return the name of a reason in the event log."""
+        return end_reason(reason).name.lower()
+
+
+def _size(packet: Request) -> int:
+    """Return the bytes that a request counts towards the limits of requests in flight."""
+    if isinstance(packet, Publish):
+        return len(packet.topic) + len(packet.payload)
+    if isinstance(packet, Subscribe):
+        return sum(len(one.filter) for one in packet.subscriptions)
+    return sum(map(len, packet.filters)) if isinstance(packet, Unsubscribe) else 0

@@ -1,0 +1,119 @@
+"""Devices that speak MQTT, on a gateway of its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from edge.mqtt.packets import (
+    V5,
+    V311,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+)
+from edge.mqtt.reasons import Reason
+from tests.helpers.gateway import Gateway
+from tests.helpers.mqtt import MqttClient
+from tests.helpers.processes import Process
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    found = Gateway(
+        tmp_path_factory.mktemp("gateway"), "pump1", "meter1", auto_create=["#"], require_tls=False
+    )
+    found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_publish_and_subscribe(process: Process, version: int, qos: int) -> None:
+    topic = f"levels/{version}/{qos}"
+    async with (
+        await MqttClient.connect(process, "pump1", version=version) as pump,
+        await MqttClient.connect(process, "meter1", version=version) as meter,
+    ):
+        assert await meter.subscribe("levels/#", qos=qos) == (qos,)
+        await pump.publish(topic, b"21.5", qos)
+        found = await meter.take()
+        assert found._replace(id=0) == Publish(topic, b"21.5", qos)
+        await meter.sync()
+
+
+async def test_the_wrong_password_is_refused(process: Process) -> None:
+    async with await MqttClient.open(process) as client:
+        packet = Connect("fw", user_name="pump1", password=b"wrong")
+        assert await client.ask(packet) == ConnAck(False, Reason.BAD_USER_NAME_OR_PASSWORD)
+        assert await client.receive() is None
+
+
+async def test_a_durable_session_gets_what_came_while_it_was_away(process: Process) -> None:
+    keep = {"clean": False, "version": V311}
+    async with await MqttClient.connect(process, "meter1", "kept", **keep) as meter:
+        assert not meter.connack.session_present
+        await meter.subscribe("away/#", qos=2)
+    async with await MqttClient.connect(process, "pump1") as pump:
+        await pump.publish("away/1", b"a", 1)
+        await pump.publish("away/2", b"b", 2)
+    async with await MqttClient.connect(process, "meter1", "kept", **keep) as meter:
+        assert meter.connack.session_present
+        assert [(await meter.take()).payload for _ in range(2)] == [b"a", b"b"]
+
+
+async def test_a_retained_message_is_sent_to_new_subscribers(process: Process) -> None:
+    async with await MqttClient.connect(process, "pump1") as pump:
+        await pump.publish("state/1", b"on", 1, retain=True)
+        await pump.subscribe("state/+", qos=1)
+        found = await pump.take()
+        assert (found.topic, found.payload, found.retain) == ("state/1", b"on", True)
+        await pump.publish("state/1", b"", 1, retain=True)
+
+
+async def test_an_item_of_a_share_goes_to_one_member(process: Process) -> None:
+    async with (
+        await MqttClient.connect(process, "pump1", "a") as one,
+        await MqttClient.connect(process, "meter1", "b") as other,
+    ):
+        for client in (one, other):
+            assert await client.subscribe("$share/work/jobs/#", qos=2) == (2,)
+        await one.publish("jobs/1", b"x", 2)
+        client = one
+        found = await client.take() if client is one else None
+        assert found is not None
+
+
+async def test_a_message_at_level_2_is_published_once(process: Process) -> None:
+    async with (
+        await MqttClient.connect(process, "pump1") as pump,
+        await MqttClient.connect(process, "meter1") as meter,
+    ):
+        await meter.subscribe("once/#")
+        packet = Publish("once/1", b"a", 2, id=7)
+        assert await pump.ask(packet) == PubRec(7)
+        assert await pump.ask(packet._replace(dup=True)) == PubRec(7)
+        assert await pump.ask(PubRel(7)) == PubComp(7)
+        assert await pump.ask(PubRel(7)) == PubComp(7)
+        assert (await meter.take()).payload == b"a"
+        await meter.sync()
+
+
+async def test_a_new_connection_takes_a_session_over(process: Process) -> None:
+    async with (
+        await MqttClient.connect(process, "pump1", "same") as old,
+        await MqttClient.connect(process, "pump1", "same"),
+    ):
+        assert await old.receive() == Disconnect(Reason.SESSION_TAKEN_OVER)
+        assert await old.receive() is None
