@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,7 @@ def test_an_empty_payload_is_no_unreadable_one(gateway: Gateway) -> None:
     assert gateway.events("system") == []
 
 
-def ruled(build: MakeGateway, **options: object) -> Gateway:
+def ruled(build: MakeGateway, **options: Any) -> Gateway:
     """Return a gateway with a rule for readings of the node, and no `[uplink] topics`."""
     other = Readings(filter="plant/+/other", name="other")
     return build(readings=[other, Readings(filter="plant/+", **options), Readings(filter="#")])
