@@ -58,7 +58,9 @@ class Measurement:
     """A measurement; processor times and latencies are in seconds.
 
     `machine` is the processor time of all processes, including this one; `median` and `slow` are
-    the median and the 99th percentile of the latencies.
+    the median and the 99th percentile of the latencies. `sent` counts all exchanges since the
+    start; `missing` and `repeated` count the messages that an MQTT subscriber did not receive, and
+    those that it received again.
     """
 
     exchanges: int
@@ -70,6 +72,9 @@ class Measurement:
     machine: float
     median: float
     slow: float
+    sent: int = 0
+    missing: int = 0
+    repeated: int = 0
 
     @property
     def rate(self) -> float:
@@ -105,23 +110,32 @@ def exchange_command(options: Mapping[str, object], warm_up: float, seconds: flo
 
 
 def measure_exchanges(
-    options: Mapping[str, object], warm_up: float, seconds: float, server: int
+    options: Mapping[str, object],
+    warm_up: float,
+    seconds: float,
+    server: int,
+    restart: Callable[[], int] | None = None,
 ) -> Measurement:
     """Run the program in C, and read the processor time of the server as it measures.
 
-    Raises `LoadError`.
+    `restart` kills the server while exchanges are in flight, starts it again, and returns its new
+    port, where the program looks for the messages. Raises `LoadError`.
     """
-    command = exchange_command(options, warm_up, seconds)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = exchange_command({**options, "restart": int(restart is not None)}, warm_up, seconds)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         limit = threading.Timer(warm_up + seconds + MARGIN, process.kill)
         limit.start()
         try:
+            assert process.stdin is not None
             assert process.stdout is not None
             begin = process.stdout.readline()
             everything, before = machine.busy(), usage.processor(server)
             end = process.stdout.readline()
             used = usage.processor(server).since(before)
             everything = machine.busy() - everything
+            if restart is not None:
+                print(restart(), file=process.stdin, flush=True)
             found = process.stdout.readline()
             process.wait()
         finally:

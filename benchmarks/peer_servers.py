@@ -1,4 +1,4 @@
-"""Servers that the topic `peers` compares: gateways of one or two checkouts, mosquitto, Prosody.
+"""Servers that are compared: gateways of one or two checkouts, mosquitto, Prosody.
 
 Each runs on a free loopback port with its data in a folder of its own, and is killed at the end.
 """
@@ -6,6 +6,7 @@ Each runs on a free loopback port with its data in a folder of its own, and is k
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import socket
@@ -23,6 +24,8 @@ from benchmarks.machine import CHECKOUT
 from benchmarks.payload import DOMAIN
 from benchmarks.peer import PASSWORD, Target, device
 from benchmarks.server import Server, ServerError, Started
+from edge.ops import current_time
+from edge.ops.certificates import pki
 
 PUBSUB: Final = f"pubsub.{DOMAIN}"
 NODE: Final = "readings"
@@ -39,8 +42,8 @@ CREATE: Final = (
 if the node exists."""
 
 _PREPARE: Final = (
-    "import sys; from pathlib import Path; from benchmarks import server;"
-    " server.prepare(Path(sys.argv[1]), int(sys.argv[2]))"
+    "import json, sys; from pathlib import Path; from benchmarks import server;"
+    " server.prepare(Path(sys.argv[1]), int(sys.argv[2]), **json.loads(sys.argv[3]))"
 )
 
 _MOSQUITTO: Final = """
@@ -50,7 +53,12 @@ allow_anonymous false
 password_file {folder}/passwords
 log_type error
 log_type warning
-{persistence}
+max_queued_messages 0
+{more}
+"""
+_TLS: Final = """
+certfile {files.server}
+keyfile {files.server_key}
 """
 _SAVE: Final = """
 persistence true
@@ -64,11 +72,6 @@ plugin_opt_db_file {folder}/mosquitto.sqlite
 plugin_opt_sync full
 plugin_opt_flush_period 0
 """
-_QUEUE: Final = """
-max_queued_messages 0
-"""
-_CLEAN: Final = 2
-"""Flag of an MQTT session that drops the messages queued for an earlier one of its name."""
 
 _PROSODY: Final = """
 run_as_root = {root}
@@ -125,6 +128,8 @@ class Peer(NamedTuple):
     start: Callable[[Options], AbstractContextManager[Server]]
     protocol: str
     tls: bool = False
+    subscriber: str = ""
+    """The MQTT subscriber during a measurement: `away`, `live` or none."""
     checkout: Path = CHECKOUT
     fsync_delay: float = 0.0
     needs: str = ""
@@ -140,29 +145,36 @@ class Peer(NamedTuple):
 
 
 @contextmanager
-def gateway(options: Options, *, raised: bool) -> Iterator[Server]:
-    """Run a checkout's gateway; without `raised`, with the default configuration."""
-    _prepare(options)
+def gateway(options: Options, *, raised: bool = True, protocol: str = "xmpp") -> Iterator[Server]:
+    """Run a checkout's gateway; without `raised`, with the default configuration.
+
+    `protocol` is the name of the listener to load. A folder that exists is used again.
+    """
+    _prepare(options, protocol)
     if not raised:
         _restore_defaults(options.folder / "fieldpost.toml")
-    with _running(options, [], cut=True) as running:
+    with _running(options, [], protocol, cut=True) as running:
         yield running
     server.check_effects(options.folder)
 
 
 @contextmanager
-def counted_gateway(options: Options) -> Iterator[Server]:
+def counted_gateway(options: Options, protocol: str) -> Iterator[Server]:
     """Run a checkout's gateway under valgrind, which logs its instructions at the end."""
-    _prepare(options)
+    _prepare(options, protocol)
     tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    with _running(options, tool, cut=False) as running:
+    with _running(options, tool, protocol, cut=False) as running:
         yield running
     server.check_effects(options.folder)
 
 
-def _prepare(options: Options) -> None:
-    """Create the folder of a gateway by the code of its checkout."""
-    command = [sys.executable, "-c", _PREPARE, str(options.folder), str(options.accounts)]
+def _prepare(options: Options, protocol: str) -> None:
+    """Create the folder of a gateway by the code of its checkout, if it does not exist."""
+    if options.folder.exists():
+        return
+    more = {} if protocol == "xmpp" else server.MQTT
+    arguments = str(options.folder), str(options.accounts), json.dumps(more)
+    command = [sys.executable, "-c", _PREPARE, *arguments]
     done = subprocess.run(
         command,
         cwd=options.checkout,
@@ -175,11 +187,14 @@ def _prepare(options: Options) -> None:
         raise ServerError(f"{options.checkout} makes no gateway: {done.stderr[-2000:]}")
 
 
-def _running(options: Options, tool: list[str], *, cut: bool) -> AbstractContextManager[Server]:
+def _running(
+    options: Options, tool: list[str], protocol: str, *, cut: bool
+) -> AbstractContextManager[Server]:
     return server.running(
         [*tool, sys.executable, "-m", "edge", "run", "--dir", str(options.folder)],
         options.folder / "server.log",
         cut=cut,
+        wait=partial(server.ready_line, protocol=protocol),
         cwd=options.checkout,
         env=options.environment() | {"PYTHONPATH": str(options.checkout), "PYTHONHASHSEED": "0"},
     )
@@ -193,22 +208,26 @@ def _restore_defaults(configuration: Path) -> None:
 
 @contextmanager
 def mosquitto(
-    options: Options, *, save: bool = False, sqlite: bool = False, queue: bool = False
+    options: Options, *, save: bool = False, sqlite: bool = False, tls: bool = False
 ) -> Iterator[Server]:
     """Run a mosquitto that keeps everything in memory, or saves on each change.
 
     With `save`, it writes its whole file at each save. With `sqlite`, it stores each change by its
-    plugin `persist-sqlite`, which version 2.1 has; `options.root` has this version. With `queue`,
-    it also keeps all messages for a subscriber that is away.
+    plugin `persist-sqlite`, which version 2.1 has; `options.root` has this version. It keeps all
+    messages for a subscriber that is away. A folder that exists is used again.
     """
     folder, port, program = options.folder, _free_port(), [find_program("mosquitto") or "mosquitto"]
-    persistence = (_SAVE.format(folder=folder) if save else "") + (_QUEUE if queue else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    more = _SAVE.format(folder=folder) if save else ""
     if sqlite:
         assert options.root is not None
         plugin = _find_file(options.root, "usr/lib/*/mosquitto*/*persist_sqlite.so")
-        persistence += _SQLITE.format(plugin=plugin, folder=folder)
+        more += _SQLITE.format(plugin=plugin, folder=folder)
         program = _foreign_command(options.root, "usr/sbin/mosquitto")
-    folder.mkdir(parents=True)
+    if tls:
+        if not (folder / "pki").exists():
+            pki.create(folder, DOMAIN, current_time.now().wall)
+        more += _TLS.format(files=pki.files(folder))
     passwords = folder / "passwords"
     lines = (f"{device(number)}:{PASSWORD}\n" for number in range(options.accounts))
     passwords.write_text("".join(lines), "utf-8")
@@ -216,14 +235,9 @@ def mosquitto(
     subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
     configuration = folder / "mosquitto.conf"
     configuration.write_text(
-        _MOSQUITTO.format(
-            user=getpass.getuser(), port=port, folder=folder, persistence=persistence
-        ),
-        "utf-8",
+        _MOSQUITTO.format(user=getpass.getuser(), port=port, folder=folder, more=more), "utf-8"
     )
     with _listening([*program, "-c", str(configuration)], port, options) as running:
-        if queue:
-            running = running._replace(prepare=partial(_queue_everything, port, device(0)))
         yield running
 
 
@@ -239,25 +253,6 @@ def _find_file(root: Path, pattern: str) -> Path:
     if found is None:
         raise ServerError(f"{root} has no {pattern}; is mosquitto 2.1 installed there?")
     return found
-
-
-def _queue_everything(port: int, name: str) -> None:
-    """Let mosquitto queue all messages with QoS 2 for a persistent session, which begins empty."""
-    account = _mqtt_text(f"{name}/collector") + _mqtt_text(name) + _mqtt_text(PASSWORD)
-    for flags in (_CLEAN, 0):
-        with socket.create_connection(("127.0.0.1", port), server.READY_TIME) as connection:
-            connection.settimeout(server.READY_TIME)
-            for kind, content, answer in (
-                (0x10, _mqtt_text("MQTT") + bytes((4, 0xC0 | flags, 0, 0)) + account, 4),
-                (0x82, b"\0\1" + _mqtt_text("sensors/#") + b"\2", 5),
-            ):
-                connection.sendall(bytes((kind, len(content))) + content)
-                if connection.recv(answer, socket.MSG_WAITALL)[-1] not in {0, 2}:
-                    raise ServerError("mosquitto refuses the subscriber")
-
-
-def _mqtt_text(text: str) -> bytes:
-    return len(text).to_bytes(2, "big") + text.encode()
 
 
 @contextmanager
@@ -310,9 +305,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-PEERS: Final[dict[str, Peer]] = {
-    "gateway": Peer("the gateway", partial(gateway, raised=True), "xmpp"),
-    "gateway-tls": Peer("the gateway, TLS", partial(gateway, raised=True), "xmpp", tls=True),
+DURABLE: Final[dict[str, Peer]] = {
+    "gateway": Peer("the gateway", gateway, "xmpp"),
+    "gateway-tls": Peer("the gateway, TLS", gateway, "xmpp", tls=True),
     "gateway-default": Peer(
         "the gateway, default configuration (TLS)",
         partial(gateway, raised=False),
@@ -324,8 +319,9 @@ PEERS: Final[dict[str, Peer]] = {
     ),
     "mosquitto-queue": Peer(
         "mosquitto, saving on each change, with a subscriber that is away",
-        partial(mosquitto, save=True, queue=True),
+        partial(mosquitto, save=True),
         "mqtt",
+        subscriber="away",
         needs="mosquitto",
     ),
     "mosquitto-sqlite": Peer(
@@ -337,11 +333,38 @@ PEERS: Final[dict[str, Peer]] = {
     ),
     "mosquitto-sqlite-queue": Peer(
         "mosquitto 2.1, persist-sqlite, with a subscriber that is away",
-        partial(mosquitto, sqlite=True, queue=True),
+        partial(mosquitto, sqlite=True),
         "mqtt",
+        subscriber="away",
         needs="mosquitto",
         other_root=True,
     ),
     "mosquitto-memory": Peer("mosquitto, in memory", mosquitto, "mqtt", needs="mosquitto"),
     "prosody": Peer("Prosody, publish with SQLite", prosody, "pubsub", needs="prosody"),
 }
+"""The servers of the topic `peers`."""
+
+MQTT: Final[dict[str, Peer]] = {
+    "gateway-mqtt": Peer("the gateway", partial(gateway, protocol="mqtt"), "mqtt"),
+    "mosquitto-memory": DURABLE["mosquitto-memory"],
+    "mosquitto-sqlite": DURABLE["mosquitto-sqlite"],
+    "gateway-mqtts": Peer("the gateway, TLS", partial(gateway, protocol="mqtts"), "mqtt", tls=True),
+    "mosquitto-memory-tls": Peer(
+        "mosquitto, in memory, TLS",
+        partial(mosquitto, tls=True),
+        "mqtt",
+        tls=True,
+        needs="mosquitto",
+    ),
+    "mosquitto-sqlite-tls": Peer(
+        "mosquitto 2.1, persist-sqlite, TLS",
+        partial(mosquitto, sqlite=True, tls=True),
+        "mqtt",
+        tls=True,
+        needs="mosquitto",
+        other_root=True,
+    ),
+}
+"""The servers of the topic `mqtt`."""
+
+PEERS: Final = DURABLE | MQTT

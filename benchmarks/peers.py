@@ -1,7 +1,8 @@
 """Benchmark: durable exchanges through the gateway, mosquitto and Prosody, alternating in one run.
 
 `python -m benchmarks.peers` measures what its options select, for example two checkouts against
-each other: `python -m benchmarks.peers --other ../before --peers gateway --connections 50`.
+each other: `python -m benchmarks.peers --other ../before --peers gateway --connections 50`. The
+topic `mqtt` has the same options.
 """
 
 from __future__ import annotations
@@ -13,26 +14,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from benchmarks import load, machine, native, payload, report, usage
 from benchmarks.load import Measurement
-from benchmarks.peer_servers import CREATE, PEERS, PUBSUB, Options, Peer, find_program
+from benchmarks.peer_servers import CREATE, DURABLE, PEERS, PUBSUB, Options, Peer, find_program
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import Server
+from edge.mqtt.packets import V5, V311
 
 PAYLOADS: Final = {"log": payload.LOG_EVENT, "sensor": payload.SENSOR_DATA}
 
+AWAY: Final = "away"
+"""A subscriber that is not connected during a measurement."""
+
 TITLES: Final = {"log": "Log events with a tag", "sensor": "Sensor data"}
 
-BASE: Final = "gateway"
-"""The server with which all others are compared."""
-
-DELAYED: Final = (BASE, "other")
+DELAYED: Final = ("gateway", "other")
 """Servers that are also measured with slow fsync."""
 
 QUIET: Final = 0.05
@@ -46,13 +49,19 @@ ABOUT: Final = (
     " connection; each connection has an account of its own, and every answer is checked. An"
     " exchange is `assured`, `received`, `deliver`, empty result at the gateway; QoS 2 with a"
     " persistent session and a retained message at mosquitto, without a subscriber, or with one"
-    " that is away and gets all messages later (its queue is empty at the start of a measurement);"
+    " that is away and gets all messages after the measurement (its queue is empty at the start);"
     " a published item with its result at Prosody. The gateway answers after its commit is synced;"
-    " mosquitto acknowledges before it saves. The plugin `persist-sqlite` has `sync full` and"
-    " `flush_period 0`, so that each change is committed to SQLite, after its acknowledgement;"
-    " without it, mosquitto writes its whole file at each save. The gateway's limits of rate and"
-    " its card's write budget are raised, except in the default configuration: that reads 100"
-    " stanzas a second from a connection after the first 500, and batches commits above its budget."
+    " mosquitto acknowledges before it saves. The gateway's limits of rate and its card's write"
+    " budget are raised, except in the default configuration: that reads 100 stanzas a second from"
+    " a connection after the first 500, and batches commits above its budget."
+)
+
+ABOUT_MOSQUITTO: Final = (
+    "The plugin `persist-sqlite` has `sync full` and `flush_period 0`, so that each change is"
+    " committed to SQLite, after its acknowledgement; without it, mosquitto writes its whole file"
+    " at each save, or keeps all in memory. After each measurement with MQTT, a subscriber counts"
+    " the messages that the server has: all, if it was subscribed; else each connection's last one,"
+    " because that is retained."
 )
 
 ABOUT_VALUES: Final = (
@@ -73,7 +82,7 @@ ABOUT_SYNCS: Final = (
 class Plan(NamedTuple):
     """The selection to measure; for each of `fsync_ms` some servers also run with slow fsync."""
 
-    peers: Sequence[str] = tuple(PEERS)
+    peers: Sequence[str] = tuple(DURABLE)
     connections: Sequence[int] = (1, 50, 500)
     payloads: Sequence[str] = tuple(PAYLOADS)
     rounds: int = 5
@@ -83,6 +92,14 @@ class Plan(NamedTuple):
     fsync_ms: Sequence[float] = ()
     other: Path | None = None
     mosquitto_root: Path | None = None
+    base: str = "gateway"
+    """The server with which all others are compared."""
+    qos: Sequence[int] = (2,)
+    """Of MQTT."""
+    subscribers: Sequence[str] = ("",)
+    """Of MQTT, for servers whose subscriber is not always the same."""
+    version: int = V311
+    """Of MQTT."""
 
     def quick(self) -> Plan:
         """Return a plan that only checks that everything runs."""
@@ -93,10 +110,18 @@ class Plan(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A payload and a number of connections."""
+    """A payload and a number of connections; for MQTT also the QoS and the subscriber."""
 
     payload: str
     connections: int
+    qos: int = 2
+    subscriber: str = ""
+
+    @property
+    def title(self) -> str:
+        """The payload and the number of connections, for people."""
+        plural = "s" if self.connections > 1 else ""
+        return f"{TITLES[self.payload]}, {self.connections} connection{plural}"
 
 
 class PeerRuns(NamedTuple):
@@ -104,6 +129,8 @@ class PeerRuns(NamedTuple):
 
     peers: dict[str, Peer]
     runs: dict[Case, dict[str, list[Measurement]]]
+    recovered: Mapping[tuple[str, int], Measurement] = MappingProxyType({})
+    """By server and QoS of MQTT: what a server has kept that was killed and started again."""
 
 
 def measure(settings: Settings) -> Topic:
@@ -118,13 +145,20 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
     usage.raise_descriptors()
     peers = select(plan)
     names = list(peers)
-    cases = [Case(name, count) for name in plan.payloads for count in plan.connections]
+    cases = [
+        Case(name, count, qos, subscriber)
+        for name in plan.payloads
+        for qos in plan.qos
+        for subscriber in plan.subscribers
+        for count in plan.connections
+        if qos or subscriber != AWAY  # no message of QoS 0 waits for a subscriber
+    ]
     runs: dict[Case, dict[str, list[Measurement]]] = {
         case: {name: [] for name in names} for case in cases
     }
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(_start(plan, peer, folder / name))
+            name: stack.enter_context(start(plan, peer, folder / name))
             for name, peer in peers.items()
         }
         for turn in range(plan.rounds):
@@ -132,15 +166,14 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
             for case in cases:
                 for name in names[first:] + names[:first]:
                     server = servers[name]
-                    server.prepare()
                     options = load_options(plan, case, peers[name], server)
                     times = plan.warm_up, plan.seconds
                     measured = load.measure_exchanges(options, *times, server.pid)
                     runs[case][name].append(measured)
                     _settle(server.pid)
                     print(
-                        f"round {turn + 1}, {case.payload}, {case.connections} connections,"
-                        f" {name}: {measured.rate:.0f}/s",
+                        f"round {turn + 1}, {', '.join(map(str, case))}: {name}"
+                        f" {measured.rate:.0f}/s, {measured.missing} missing",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -153,9 +186,9 @@ def select(plan: Plan) -> dict[str, Peer]:
     chosen = {name: PEERS[name] for name in plan.peers if PEERS[name].is_installed(root)}
     if plan.other is not None:
         for name, peer in tuple(chosen.items()):
-            if name.startswith(BASE):
+            if name.startswith("gateway"):
                 label = peer.label.replace("the gateway", "the other checkout")
-                chosen[name.replace(BASE, "other")] = peer._replace(
+                chosen[name.replace("gateway", "other")] = peer._replace(
                     label=label, checkout=plan.other
                 )
     for name, peer in tuple(chosen.items()):
@@ -166,7 +199,8 @@ def select(plan: Plan) -> dict[str, Peer]:
     return chosen
 
 
-def _start(plan: Plan, peer: Peer, folder: Path) -> AbstractContextManager[Server]:
+def start(plan: Plan, peer: Peer, folder: Path) -> AbstractContextManager[Server]:
+    """Run a server with its data in a folder; one that exists is used again."""
     accounts, root = max(plan.connections), plan.mosquitto_root
     return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay, root))
 
@@ -175,7 +209,8 @@ def load_options(plan: Plan, case: Case, peer: Peer, server: Server) -> dict[str
     """Return the options of the load generator."""
     body = PAYLOADS[case.payload]
     options = load.exchange_options(server.address, case.connections, body, tls=peer.tls)
-    options |= {"protocol": peer.protocol, "window": plan.window}
+    options |= {"protocol": peer.protocol, "window": plan.window, "version": plan.version}
+    options |= {"qos": case.qos, "subscriber": peer.subscriber or case.subscriber}
     if peer.protocol == "pubsub":
         options |= {"to": PUBSUB, "first": CREATE}
     return options
@@ -194,21 +229,32 @@ def _settle(pid: int) -> None:
 def topic(plan: Plan, found: PeerRuns) -> Topic:
     """Describe the results."""
     blocks = [
-        "  \n".join(_versions(plan)),
+        versions(plan),
         ABOUT.format(window=plan.window, s="s" if plan.window > 1 else ""),
-        ABOUT_VALUES.format(rounds=plan.rounds, s="s" if plan.rounds > 1 else ""),
+        ABOUT_MOSQUITTO,
+        about_values(plan),
     ]
     if plan.fsync_ms:
         blocks.append(ABOUT_SYNCS)
-    for case, runs in found.runs.items():
-        plural = "s" if case.connections > 1 else ""
-        blocks.append(f"## {TITLES[case.payload]}, {case.connections} connection{plural}")
-        blocks.append(_table(plan, case, found.peers, runs))
+    blocks += case_blocks(plan, found, lambda case: case.title)
     title = "Exchanges through the gateway and through other servers"
     return Topic("peers", title, blocks, goals(found))
 
 
-def _versions(plan: Plan) -> list[str]:
+def about_values(plan: Plan) -> str:
+    """Return the paragraph about the values of the tables."""
+    return ABOUT_VALUES.format(rounds=plan.rounds, s="s" if plan.rounds > 1 else "")
+
+
+def case_blocks(plan: Plan, found: PeerRuns, title: Callable[[Case], str]) -> Iterator[str]:
+    """Return a heading and a table for each case."""
+    for case, runs in found.runs.items():
+        yield f"## {title(case)}"
+        yield _table(plan, case, found.peers, runs)
+
+
+def versions(plan: Plan) -> str:
+    """Return lines with the versions of the other checkout and of the programs."""
     other = plan.other
     lines = [] if other is None else [f"The other checkout: {machine.describe_checkout(other)}."]
     chosen = [PEERS[name] for name in plan.peers if PEERS[name].needs]
@@ -219,7 +265,7 @@ def _versions(plan: Plan) -> list[str]:
         missing = other_root and root is None
         version = None if missing or not _has(name, root) else _package_version(name, root)
         lines.append(f"{name}{where}: {version or 'not installed, so not measured'}.")
-    return lines
+    return "  \n".join(lines)
 
 
 def _has(name: str, root: Path | None) -> bool:
@@ -242,23 +288,25 @@ def _table(
     head = (
         *("", "exchanges/s", "gateway / this", "median, ms", "99 %, ms"),
         *("main thread, us", "other threads, us", "generator, %", "wrong answers"),
+        *("missing messages", "repeated"),
     )
     rows: list[tuple[object, ...]] = []
     for name, each in runs.items():
-        compared = ratios(runs, BASE, name)
+        compared = ratios(runs, plan.base, name)
         allowed = _of_allowed(plan.window * case.connections, name, peers[name], runs)
         rows.append(
             (
                 peers[name].label,
-                _spread([run.rate for run in each], number),
-                "" if name == BASE else _spread(compared, "{:.2f}".format),
+                spread([run.rate for run in each], number),
+                "" if name == plan.base else spread(compared, "{:.2f}".format),
                 milliseconds(statistics.median(run.median for run in each)),
                 milliseconds(statistics.median(run.slow for run in each)),
                 number(statistics.median(1e6 * run.server_main / run.exchanges for run in each)),
                 number(statistics.median(1e6 * run.server_others / run.exchanges for run in each)),
                 f"{statistics.median(100 * run.load / run.seconds for run in each):.0f}",
-                sum(run.errors for run in each),
-                *([_spread(allowed, "{:.2f}".format)] if plan.fsync_ms else []),
+                *(sum(run.errors for run in each), sum(run.missing for run in each)),
+                sum(run.repeated for run in each),
+                *([spread(allowed, "{:.2f}".format)] if plan.fsync_ms else []),
             )
         )
     return table((*head, "of one sync a group") if plan.fsync_ms else head, rows)
@@ -284,7 +332,8 @@ def _of_allowed(
     ]
 
 
-def _spread(values: Sequence[float], show: Callable[[float], str]) -> str:
+def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Format the median, and the lowest and the highest value."""
     if not values:
         return ""
     low, middle, high = min(values), statistics.median(values), max(values)
@@ -325,7 +374,7 @@ def goals(found: PeerRuns) -> list[Goal]:
     for case, runs in found.runs.items():
         for name, peer in found.peers.items():
             share = _of_allowed(case.connections, name, peer, runs)
-            if share and case.payload == "log" and case.connections > 1 and BASE in name:
+            if share and case.payload == "log" and case.connections > 1 and "gateway" in name:
                 ratio = statistics.median(share)
                 text = (
                     f"{case.connections} connections: {peer.label}, has {ratio:.2f} of what one"
@@ -335,13 +384,22 @@ def goals(found: PeerRuns) -> list[Goal]:
     return reached
 
 
-def main() -> None:
+def main(
+    defaults: Plan,
+    run: Callable[[Plan, Path], PeerRuns],
+    topic: Callable[[Plan, PeerRuns], Topic],
+) -> None:
     """Measure what the options select, and print a page; progress goes to standard error."""
-    defaults = Plan()
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=defaults.peers)
     parser.add_argument("--connections", nargs="+", type=int, default=defaults.connections)
     parser.add_argument("--payload", nargs="+", choices=PAYLOADS, default=["log"], dest="payloads")
+    parser.add_argument("--qos", nargs="+", type=int, choices=(0, 1, 2), default=defaults.qos,
+                        help="of MQTT")  # fmt: skip
+    parser.add_argument("--subscribers", nargs="+", choices=("", AWAY, "live"),
+                        default=defaults.subscribers, help="of MQTT")  # fmt: skip
+    parser.add_argument("--version", type=int, choices=(V311, V5), default=defaults.version,
+                        help="of MQTT")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=defaults.rounds)
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="of a measurement")
     parser.add_argument("--warm-up", type=float, default=defaults.warm_up, help="seconds")
@@ -356,7 +414,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only check that everything runs")
     options = vars(parser.parse_args())
     file, quick = options.pop("json"), options.pop("quick")
-    plan = Plan(**options)
+    plan = defaults._replace(**options)
     if plan.other is not None:
         plan = plan._replace(other=plan.other.resolve())
     if plan.mosquitto_root is not None:
@@ -375,7 +433,7 @@ def _as_json(plan: Plan, found: PeerRuns) -> dict[str, object]:
     return {
         "processor": machine.processor(),
         "python": machine.python_build(),
-        "versions": _versions(plan),
+        "versions": versions(plan),
         "runs": [
             {**case._asdict(), "server": name, "round": turn, **asdict(measured)}
             for case, runs in found.runs.items()
@@ -386,4 +444,4 @@ def _as_json(plan: Plan, found: PeerRuns) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    main(Plan(), run, topic)

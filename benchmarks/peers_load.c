@@ -3,20 +3,33 @@
  * Usage: peers_load NAME=VALUE..., with the names in `options` below. Protocols:
  *   xmpp     the gateway: `assured`, `received`, `deliver`, empty result (PROTOCOL: urn:xmpp:qos)
  *   pubsub   an XMPP server: publish an item to a node, result
- *   mqtt     MQTT 3.1.1 with QoS 2: PUBLISH, PUBREC, PUBREL, PUBCOMP
- * Each connection logs in to an account of its own, sensor0000 and so on, all with one password:
- * SASL PLAIN where the server offers it, else SCRAM-SHA-256. With tls=1 it uses STARTTLS and does
- * not verify the certificate. Every answer must be the expected one.
+ *   mqtt     MQTT 3.1.1 or 5.0: a retained PUBLISH at QoS 0, 1 or 2, until it is acknowledged; at
+ *            QoS 0, PINGRESP answers for all that a connection has sent before its PINGREQ
+ * Each connection logs in to an account of its own, sensor0000 and so on, all with one password.
+ * XMPP uses SASL PLAIN where the server offers it, else SCRAM-SHA-256. With tls=1, XMPP uses
+ * STARTTLS and MQTT begins with TLS; the certificate is not verified. Every answer must be the
+ * expected one.
  *
- * Output: the line `measuring` after the warm-up, `measured` after the measurement, and after the
- * exchanges in flight are finished a JSON object: exchanges and seconds of the measurement, wrong
- * answers, processor seconds of this process, and latency quantiles in seconds.
+ * With mqtt, a subscriber then counts the messages that the server has taken, by the numbers at
+ * their ends. Its session is there throughout, connected (subscriber=live) or not (away), and must
+ * get all messages; without a session (the default) it must get the last one of each connection,
+ * because that is retained.
+ *
+ * Output: the line `measuring` after the warm-up, `measured` after the measurement, and at the end,
+ * after the exchanges in flight are finished, a JSON object: exchanges and seconds of the
+ * measurement, wrong
+ * answers, processor seconds of this process, latency quantiles in seconds, all exchanges since the
+ * start, how many messages the subscriber has not received, and how many again.
+ *
+ * With restart=1, the exchanges go on until the server is killed; then the port of a new one is read
+ * from standard input, which the subscriber asks for the messages that were acknowledged.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,14 +54,16 @@ enum {
     EVENTS = 512,             /* sockets of one epoll_wait */
     DRAIN_SECONDS = 60,       /* time to finish the exchanges in flight */
     LOGIN_SECONDS = 60,       /* time for one answer of a login */
+    SESSION_SECONDS = 3600,   /* expiry of an MQTT session */
     SHA256_BYTES = 32,
+    ID_BYTES = 23,            /* of a message's id: see format_msg_id */
 };
 
 static struct {
-    const char *protocol, *host, *domain, *to, *password, *body, *first;
-    int port, connections, window, exchanges, tls;
-    double warm_up, seconds;
-} plan = {.window = 1};
+    const char *protocol, *host, *domain, *to, *password, *body, *first, *subscriber;
+    int port, connections, window, exchanges, tls, version, qos, restart;
+    double warm_up, seconds, silence;
+} plan = {.window = 1, .version = 4, .qos = 2, .subscriber = "", .silence = 5};
 
 static const struct option {
     const char *name;
@@ -70,29 +85,45 @@ static const struct option {
     {"to", .text = &plan.to},                   /* XMPP address of requests */
     {"body", .text = &plan.body},               /* payload: of the message, the item, PUBLISH */
     {"first", .text = &plan.first},             /* stanza that the first connection sends before */
+    {"version", .integer = &plan.version},      /* of MQTT: 4 (3.1.1) or 5 */
+    {"qos", .integer = &plan.qos},              /* of MQTT */
+    {"subscriber", .text = &plan.subscriber},   /* of MQTT: away, live or empty */
+    {"silence", .real = &plan.silence},         /* after which no more messages are expected */
+    {"restart", .integer = &plan.restart},
 };
 
 struct slot {                 /* an exchange in flight */
     uint32_t count;           /* number of the message in this slot */
     bool second;              /* the first answer has arrived */
+    bool unanswered;
     double began;
+    uint32_t acknowledged;    /* messages */
+    uint32_t received;        /* messages, by the subscriber */
+    uint32_t last_received;   /* number of a message */
 };
 
 struct connection {
-    int socket, number;
+    int socket, number;       /* no socket after a server was killed: -1 */
+    int window;               /* exchanges in flight; the server can have a lower limit */
+    bool must_ping;           /* messages were sent that PINGRESP is to answer for */
     SSL *tls;
     size_t used;              /* bytes of a partial answer in `buffer` */
     char buffer[BUFFER];
     struct slot slots[MAX_WINDOW];
 };
 
-static struct connection *connections;
+static struct connection *connections, subscriber;
 static SSL_CTX *tls_context;
 static uint32_t run;          /* random number that makes message ids unique */
 static bool active = true;    /* a finished exchange is followed by a new one */
+static bool ends_soon;        /* the server will be killed */
 static unsigned long started, finished, wrong, in_flight;
 static float *latencies;      /* of all finished exchanges since the warm-up */
 static size_t latency_count, latency_room;
+static char output[BUFFER];   /* what the connection that is being handled will send */
+static size_t output_size;
+static unsigned long received, repeated; /* messages of this run, by the subscriber */
+static double last_received;
 
 /* Helpers */
 
@@ -128,9 +159,40 @@ static void put_latency(double seconds) {
 
 /* Bytes in and out */
 
+static void close_connection(struct connection *c) {
+    if (c->tls) SSL_free(c->tls);
+    close(c->socket);
+    c->socket = -1;
+}
+
+/* Close a connection whose server was killed. */
+static void lose(struct connection *c) {
+    close_connection(c);
+    for (int slot = 0; slot < c->window; slot++) in_flight -= c->slots[slot].unanswered;
+}
+
+static void write_output(struct connection *c) {
+    long size = output_size;
+    output_size = 0;
+    if (!size || c->socket < 0) return;
+    long sent = c->tls ? SSL_write(c->tls, output, size)
+                       : send(c->socket, output, size, MSG_NOSIGNAL);
+    if (sent == size) return;
+    if (!ends_soon) fail("connection %d took %ld of %ld bytes", c->number, sent, size);
+    lose(c);
+}
+
+/* Add to the output, which `flush` writes. */
 static void send_all(struct connection *c, const void *data, size_t size) {
-    long sent = c->tls ? SSL_write(c->tls, data, size) : send(c->socket, data, size, MSG_NOSIGNAL);
-    if (sent != (long)size) fail("connection %d took %ld of %zu bytes", c->number, sent, size);
+    if (output_size + size > BUFFER) write_output(c);
+    memcpy(output + output_size, data, size);
+    output_size += size;
+}
+
+static void flush(struct connection *c) {
+    if (c->must_ping) send_all(c, "\xc0", 2); /* PINGREQ, with its length 0 */
+    c->must_ping = false;
+    write_output(c);
 }
 
 static void __attribute__((format(printf, 2, 3)))
@@ -142,6 +204,14 @@ send_text(struct connection *c, const char *format, ...) {
     va_end(arguments);
     if (size >= BUFFER) fail("a request has %d bytes", size);
     send_all(c, text, size);
+}
+
+static void start_tls(struct connection *c) {
+    c->tls = SSL_new(tls_context);
+    SSL_set_fd(c->tls, c->socket);
+    if (plan.domain) SSL_set_tlsext_host_name(c->tls, plan.domain);
+    if (SSL_connect(c->tls) != 1)
+        fail("TLS of connection %d: %s", c->number, ERR_error_string(ERR_get_error(), NULL));
 }
 
 /* Append what has arrived to the buffer; return false if there is nothing now. */
@@ -156,7 +226,11 @@ static bool read_some(struct connection *c) {
         size = recv(c->socket, c->buffer + c->used, room, 0);
         if (size < 0 && errno == EAGAIN) return false;
     }
-    if (size <= 0) fail("the server closed connection %d: %.500s", c->number, c->buffer);
+    if (size <= 0) {
+        if (!ends_soon) fail("the server closed connection %d: %.500s", c->number, c->buffer);
+        lose(c);
+        return false;
+    }
     c->used += size;
     c->buffer[c->used] = 0;
     return true;
@@ -181,6 +255,7 @@ static size_t element_size(const char *text) {
  * and is in the buffer until the next read. */
 static char *read_answer(struct connection *c, const char *part, const char *ending) {
     bool whole = false;
+    flush(c);
     for (c->used = 0; !whole;) {
         if (!read_some(c)) fail("connection %d: no %s in time", c->number, part);
         size_t size = ending ? strlen(ending) : 0;
@@ -201,17 +276,6 @@ static char *open_stream(struct connection *c) {
               " xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
               plan.domain);
     return read_answer(c, "<stream:features", "</stream:features>");
-}
-
-static char *start_tls(struct connection *c) {
-    send_text(c, "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
-    read_answer(c, "<proceed", NULL);
-    c->tls = SSL_new(tls_context);
-    SSL_set_fd(c->tls, c->socket);
-    SSL_set_tlsext_host_name(c->tls, plan.domain);
-    if (SSL_connect(c->tls) != 1)
-        fail("TLS of connection %d: %s", c->number, ERR_error_string(ERR_get_error(), NULL));
-    return open_stream(c);
 }
 
 static void encode_base64(char *out, const void *data, size_t size) {
@@ -286,7 +350,12 @@ static void use_scram(struct connection *c) {
 
 static void login_xmpp(struct connection *c) {
     char *features = open_stream(c);
-    if (plan.tls) features = start_tls(c);
+    if (plan.tls) {
+        send_text(c, "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>");
+        read_answer(c, "<proceed", NULL);
+        start_tls(c);
+        features = open_stream(c);
+    }
     if (strstr(features, ">PLAIN<")) use_plain(c);
     else use_scram(c);
     read_answer(c, "<success", NULL);
@@ -314,8 +383,10 @@ static void advance(struct connection *c, struct slot *s, bool right, bool last)
         return;
     }
     in_flight--;
+    s->unanswered = false;
     if (right) {
         finished++;
+        s->acknowledged++;
         put_latency(now() - s->began);
     } else {
         wrong++;
@@ -394,17 +465,37 @@ static void answer_xmpp(struct connection *c, const char *data, size_t size) {
     advance(c, s, right, step != 'a');
 }
 
-/* MQTT 3.1.1. The packet identifier is the slot's number, from one. */
+/* MQTT. The packet identifier of a message is its slot's number, from one. */
 
-enum { CONNECT = 0x10, CONNACK = 0x20, PUBREC = 0x50, PUBREL = 0x62, PUBCOMP = 0x70 };
-enum { PUBLISH_RETAINED = 0x35 }; /* a server saves no message that nobody is to get */
-enum { ACK_BYTES = 4 };
+enum {
+    CONNECT = 0x10, CONNACK = 0x20, PUBLISH = 0x30, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x62,
+    PUBCOMP = 0x70, SUBSCRIBE = 0x82, SUBACK = 0x90, PINGRESP = 0xd0,
+};
+enum { CONTENT = 512 };       /* bytes of an answer to a login */
+enum { RETAIN = 0x01 };       /* a server saves no message that nobody is to get */
+enum { SESSION_EXPIRY = 0x11, RECEIVE_MAXIMUM = 0x21, USER_PROPERTY = 0x26 }; /* properties */
+enum { REFUSED = 0x80 };      /* the first reason code of a failure */
+
+static unsigned char *put_number(unsigned char *at, uint32_t number, int bytes) {
+    while (bytes--) *at++ = number >> 8 * bytes;
+    return at;
+}
 
 static unsigned char *put_string(unsigned char *at, const char *text) {
     size_t size = strlen(text);
-    *at++ = size >> 8;
-    *at++ = size & 0xff;
-    return (unsigned char *)memcpy(at, text, size) + size;
+    return (unsigned char *)mempcpy(put_number(at, size, 2), text, size);
+}
+
+static bool has_properties(void) { return plan.version == 5; }
+
+/* Read a number of variable length and move `at` behind it. */
+static size_t get_length(const unsigned char **at) {
+    size_t length = 0;
+    for (int shift = 0; shift < 28; shift += 7) {
+        length |= (size_t)(**at & 0x7f) << shift;
+        if (!(*(*at)++ & 0x80)) break;
+    }
+    return length;
 }
 
 /* Send a packet whose content begins at `packet + 5`: the room for its fixed header. */
@@ -416,50 +507,163 @@ static void send_packet(struct connection *c, int type, unsigned char *packet, u
     send_all(c, start, end - start);
 }
 
-/* A session that outlasts the connection, because QoS 2 is exactly once with such sessions only. */
-static void login_mqtt(struct connection *c) {
-    unsigned char packet[256], *at = packet + 5;
+static void send_acknowledgement(struct connection *c, int type, int identifier) {
+    unsigned char packet[8];
+    send_packet(c, type, packet, put_number(packet + 5, identifier, 2));
+}
+
+static size_t size_mqtt(const char *data, size_t size) {
+    size_t digits = 1;
+    while (digits < size && data[digits] & 0x80) digits++;
+    if (digits >= size) return 0;
+    const unsigned char *at = (const unsigned char *)data + 1;
+    size_t whole = 1 + digits + get_length(&at);
+    return whole <= size ? whole : 0;
+}
+
+static void answer_mqtt(struct connection *c, const char *data, size_t size);
+
+/* Copy the beginning of the next packet of a type without its fixed header; handle all others. */
+static void await_packet(struct connection *c, int type, unsigned char content[CONTENT]) {
+    flush(c);
+    for (bool found = false; !found;) {
+        size_t used = 0, size;
+        if (!read_some(c)) fail("connection %d: no packet %02x in time", c->number, type);
+        while ((size = size_mqtt(c->buffer + used, c->used - used))) {
+            const unsigned char *packet = (unsigned char *)c->buffer + used, *at = packet + 1;
+            size_t length = get_length(&at);
+            used += size;
+            if (*packet == type) memcpy(content, at, length < CONTENT ? length : CONTENT);
+            else answer_mqtt(c, (char *)packet, size);
+            found = found || *packet == type;
+        }
+        c->used -= used;
+        memmove(c->buffer, c->buffer + used, c->used + 1);
+    }
+}
+
+/* Lower the window to the receive maximum of the server, if it has one. */
+static void limit_window(struct connection *c, const unsigned char *at) {
+    static const char sizes[256] = {[0x11] = 4, [0x13] = 2, [0x21] = 2, [0x22] = 2, [0x24] = 1,
+                                    [0x25] = 1, [0x27] = 4, [0x28] = 1, [0x29] = 1, [0x2a] = 1};
+    size_t size = get_length(&at);
+    for (const unsigned char *end = at + size; at < end;) {
+        int property = *at, value = at[1] << 8 | at[2]; /* or the length of a text */
+        if (property == RECEIVE_MAXIMUM && value < c->window) c->window = value;
+        at += 1 + (sizes[property] ? sizes[property] : 2 + value);
+        if (property == USER_PROPERTY) at += 2 + (at[0] << 8 | at[1]); /* a second text */
+    }
+}
+
+enum session {                /* MQTT 3.1.1 resumes a session if the next one is to be kept */
+    TRANSIENT, NEW, RESUMED
+};
+
+/* Log in and return whether there was a session. */
+static bool connect_mqtt(struct connection *c, const char *client, int account,
+                         enum session session) {
+    unsigned char packet[512], answer[CONTENT], *at = packet + 5;
     char name[16];
-    snprintf(name, sizeof name, "sensor%04d", c->number);
+    if (plan.tls) start_tls(c);
+    snprintf(name, sizeof name, "sensor%04d", account);
     at = put_string(at, "MQTT");
-    *at++ = 4;                  /* version 3.1.1 */
-    *at++ = 0x80 | 0x40;        /* with a name and password */
-    *at++ = 0, *at++ = 0;       /* no keep-alive */
-    at = put_string(put_string(put_string(at, name), name), plan.password);
+    *at++ = plan.version;
+    bool is_new = session == TRANSIENT || (session == NEW && has_properties());
+    *at++ = 0x80 | 0x40 | is_new << 1; /* with a name and password */
+    at = put_number(at, 0, 2);  /* no keep-alive */
+    if (has_properties()) {
+        *at++ = 5;
+        *at++ = SESSION_EXPIRY;
+        at = put_number(at, session == TRANSIENT ? 0 : SESSION_SECONDS, 4);
+    }
+    at = put_string(put_string(put_string(at, client), name), plan.password);
     send_packet(c, CONNECT, packet, at);
-    for (c->used = 0; c->used < ACK_BYTES;)
-        if (!read_some(c)) fail("connection %d: no CONNACK in time", c->number);
-    if (c->buffer[0] != CONNACK || c->buffer[3])
-        fail("connection %d is refused with code %d", c->number, c->buffer[3]);
-    c->used = 0;
+    await_packet(c, CONNACK, answer);
+    if (answer[1]) fail("connection %d is refused with code %d", c->number, answer[1]);
+    if (has_properties()) limit_window(c, answer + 2);
+    return answer[0];
+}
+
+/* The session outlasts the connection, because QoS 2 is exactly once with such sessions only. */
+static void login_mqtt(struct connection *c) {
+    char client[16];
+    snprintf(client, sizeof client, "sensor%04d", c->number);
+    connect_mqtt(c, client, c->number, NEW);
 }
 
 static void send_mqtt(struct connection *c, struct slot *s) {
     unsigned char packet[BUFFER], *at = packet + 5;
-    char topic[32];
+    char topic[32], msg_id[ID_BYTES + 1];
     int identifier = s - c->slots + 1;
-    if (!s->second) {
-        snprintf(topic, sizeof topic, "sensors/sensor%04d", c->number);
-        at = put_string(at, topic);
+    if (s->second) {
+        send_acknowledgement(c, PUBREL, identifier);
+        return;
     }
-    *at++ = 0, *at++ = identifier;
-    if (!s->second) at = (unsigned char *)mempcpy(at, plan.body, strlen(plan.body));
-    send_packet(c, s->second ? PUBREL : PUBLISH_RETAINED, packet, at);
+    snprintf(topic, sizeof topic, "sensor%04d/state", c->number);
+    at = put_string(at, topic);
+    if (plan.qos) at = put_number(at, identifier, 2);
+    else c->must_ping = true;
+    if (has_properties()) *at++ = 0;
+    at = mempcpy(at, plan.body, strlen(plan.body));
+    format_msg_id(msg_id, c, s);
+    at = mempcpy(at, msg_id, ID_BYTES);
+    send_packet(c, PUBLISH | plan.qos << 1 | RETAIN, packet, at);
 }
 
-static size_t size_mqtt(const char *data, size_t size) {
-    (void)data; /* all expected packets have the same size */
-    return size < ACK_BYTES ? 0 : ACK_BYTES;
+/* Acknowledge a message, and count it if it is one of this run. */
+static void take_message(struct connection *c, int flags, const unsigned char *at,
+                         const unsigned char *end) {
+    unsigned of_run, number, slot, count;
+    char id[ID_BYTES + 1] = "";
+    int qos = flags >> 1 & 3;
+    at += 2 + (at[0] << 8 | at[1]);
+    if (qos) {
+        send_acknowledgement(c, qos == 1 ? PUBACK : PUBREC, at[0] << 8 | at[1]);
+        at += 2;
+    }
+    if (has_properties()) {
+        size_t size = get_length(&at);
+        at += size;
+    }
+    if (end - at >= ID_BYTES) memcpy(id, end - ID_BYTES, ID_BYTES);
+    if (sscanf(id, "%8x-%4x%2x%8x", &of_run, &number, &slot, &count) != 4 || of_run != run) return;
+    if (number >= (unsigned)plan.connections || slot >= (unsigned)plan.window)
+        fail("unexpected message %s", id);
+    struct slot *s = &connections[number].slots[slot];
+    last_received = now();
+    if (count > s->last_received) s->received++, received++;
+    else repeated++;
+    s->last_received = count;
 }
 
 static void answer_mqtt(struct connection *c, const char *data, size_t size) {
-    int slot = data[3] - 1;
-    if (data[1] != 2 || data[2] || slot < 0 || slot >= plan.window)
-        fail("unexpected packet of type %02x", (unsigned char)data[0]);
+    const unsigned char *at = (const unsigned char *)data, *end = at + size;
+    int type = *at++, slot;
+    get_length(&at);
+    if ((type & 0xf0) == PUBLISH) {
+        take_message(c, type, at, end);
+        return;
+    }
+    if (type == PINGRESP) {
+        for (slot = 0; slot < c->window; slot++)
+            if (c->slots[slot].unanswered) advance(c, &c->slots[slot], true, true);
+        return;
+    }
+    slot = end - at < 2 ? -1 : (at[0] << 8 | at[1]) - 1;
+    if (type == PUBREL) {
+        send_acknowledgement(c, PUBCOMP, slot + 1);
+        return;
+    }
+    if (slot < 0 || slot >= c->window) fail("unexpected packet of type %02x", type);
     struct slot *s = &c->slots[slot];
-    bool right = data[0] == (s->second ? PUBCOMP : PUBREC);
-    if (!right) report_wrong("a packet", size);
-    advance(c, s, right, s->second);
+    int expected = plan.qos == 1 ? PUBACK : s->second ? PUBCOMP : PUBREC;
+    bool right = type == expected && (end - at == 2 || at[2] < REFUSED);
+    if (!right || !s->unanswered) report_wrong("a packet", 8);
+    if (!s->unanswered) { /* answered before */
+        wrong++;
+        return;
+    }
+    advance(c, s, right, type != PUBREC);
 }
 
 static const struct protocol {
@@ -468,10 +672,11 @@ static const struct protocol {
     void (*send)(struct connection *, struct slot *);
     size_t (*size)(const char *, size_t); /* of the answer at the start, 0 if not complete */
     void (*answer)(struct connection *, const char *, size_t);
+    bool subscribes;          /* a subscriber counts the messages */
 } protocols[] = {
-    {"xmpp", login_xmpp, send_xmpp, size_xmpp, answer_xmpp},
-    {"pubsub", login_xmpp, send_pubsub, size_xmpp, answer_xmpp},
-    {"mqtt", login_mqtt, send_mqtt, size_mqtt, answer_mqtt},
+    {"xmpp", login_xmpp, send_xmpp, size_xmpp, answer_xmpp, false},
+    {"pubsub", login_xmpp, send_pubsub, size_xmpp, answer_xmpp, false},
+    {"mqtt", login_mqtt, send_mqtt, size_mqtt, answer_mqtt, true},
     {NULL},
 }, *protocol = protocols;
 
@@ -482,6 +687,7 @@ static void begin(struct connection *c, struct slot *s) {
     started++;
     s->count++;
     s->second = false;
+    s->unanswered = true;
     s->began = now();
     in_flight++;
     send_step(c, s);
@@ -489,7 +695,7 @@ static void begin(struct connection *c, struct slot *s) {
 
 /* The run */
 
-static void open_connection(struct connection *c) {
+static void open_socket(struct connection *c) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(plan.port)};
     struct timeval limit = {.tv_sec = LOGIN_SECONDS};
     if (inet_pton(AF_INET, plan.host, &address.sin_addr) != 1) fail("no IPv4 address: host");
@@ -498,13 +704,14 @@ static void open_connection(struct connection *c) {
     setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     if (connect(c->socket, (struct sockaddr *)&address, sizeof address))
         fail("connection %d: %s", c->number, strerror(errno));
-    protocol->login(c);
-    fcntl(c->socket, F_SETFL, O_NONBLOCK);
+    c->window = plan.window;
+    c->tls = NULL;
+    c->used = 0;
 }
 
 static void receive(struct connection *c) {
     do {
-        if (!read_some(c)) return;
+        if (!read_some(c)) break;
         size_t at = 0, size;
         while (at < c->used && (size = protocol->size(c->buffer + at, c->used - at))) {
             protocol->answer(c, c->buffer + at, size);
@@ -512,16 +719,102 @@ static void receive(struct connection *c) {
         }
         c->used -= at;
         memmove(c->buffer, c->buffer + at, c->used + 1);
-    } while (c->tls && SSL_pending(c->tls));
+    } while (c->socket >= 0 && c->tls && SSL_pending(c->tls));
+    flush(c);
+}
+
+static void watch(int poll, struct connection *c) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    flush(c);
+    fcntl(c->socket, F_SETFL, O_NONBLOCK);
+    epoll_ctl(poll, EPOLL_CTL_ADD, c->socket, &event);
+    receive(c); /* TLS may have read more than the login needed */
+}
+
+static void handle(int poll, double seconds) {
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(poll, events, EVENTS, seconds * 1000 + 1);
+    for (int i = 0; i < count; i++) receive(events[i].data.ptr);
 }
 
 /* Handle answers until a time, or until no exchange is in flight. */
 static void handle_until(int poll, double end) {
-    struct epoll_event events[EVENTS];
-    for (double left; in_flight && (left = end - now()) > 0;) {
-        int count = epoll_wait(poll, events, EVENTS, left * 1000 + 1);
-        for (int i = 0; i < count; i++) receive(events[i].data.ptr);
+    for (double left; in_flight && (left = end - now()) > 0;) handle(poll, left);
+}
+
+/* The subscriber: a session of the first account. */
+
+static bool connect_subscriber(enum session session) {
+    open_socket(&subscriber);
+    return connect_mqtt(&subscriber, "subscriber", 0, session);
+}
+
+static void subscribe(void) {
+    unsigned char packet[CONTENT], *at = put_number(packet + 5, 1, 2);
+    if (has_properties()) *at++ = 0;
+    at = put_string(at, "+/state");
+    *at++ = plan.qos;
+    send_packet(&subscriber, SUBSCRIBE, packet, at);
+    await_packet(&subscriber, SUBACK, packet);
+    if (packet[has_properties() ? 3 : 2] >= REFUSED) fail("the subscription is refused");
+}
+
+/* Make a new session before the measurement, if there is to be one. */
+static void prepare_subscriber(int poll) {
+    if (!*plan.subscriber) return;
+    connect_subscriber(TRANSIENT); /* ends the session of an earlier run */
+    close_connection(&subscriber);
+    connect_subscriber(NEW);
+    subscribe();
+    flush(&subscriber);
+    if (!strcmp(plan.subscriber, "live")) watch(poll, &subscriber);
+    else close_connection(&subscriber);
+}
+
+/* Return whether the subscriber got the last message of a connection. */
+static bool has_last(const struct connection *c) {
+    for (const struct slot *s = c->slots; s < c->slots + c->window; s++)
+        if (s->count && s->last_received == s->count) return true;
+    return false;
+}
+
+/* Receive messages until all have come, or none for a while; return how many are missing that were
+ * acknowledged. */
+static unsigned long count_missing(int poll) {
+    unsigned long missing = 0, used = plan.connections; /* that have sent something */
+    if (!*plan.subscriber) {
+        connect_subscriber(TRANSIENT);
+        subscribe();
+    } else if (strcmp(plan.subscriber, "live") && !connect_subscriber(RESUMED)) {
+        return finished; /* the server has lost the session */
     }
+    if (strcmp(plan.subscriber, "live")) watch(poll, &subscriber);
+    if (started < used) used = started;
+    unsigned long expected = *plan.subscriber ? finished : used;
+    last_received = now();
+    /* After a restart, messages may come that were not acknowledged. */
+    for (double left; received < expected || plan.restart; handle(poll, left))
+        if ((left = last_received + plan.silence - now()) <= 0) break;
+    close_connection(&subscriber);
+    for (struct connection *c = connections; c < connections + used; c++) {
+        if (!*plan.subscriber) missing += !has_last(c);
+        for (struct slot *s = c->slots; *plan.subscriber && s < c->slots + c->window; s++) {
+            uint32_t found = s->received - (s->unanswered && s->last_received == s->count);
+            if (found < s->acknowledged) missing += s->acknowledged - found;
+        }
+    }
+    return missing;
+}
+
+/* Go on until the server is killed; from then on, connect to the one that has started again. */
+static void await_restart(int poll) {
+    ends_soon = true;
+    handle_until(poll, now() + DRAIN_SECONDS);
+    if (in_flight) fail("the server was not killed in time");
+    for (struct connection *c = connections; c < connections + plan.connections; c++)
+        if (c->socket >= 0) close_connection(c);
+    if (scanf("%d", &plan.port) != 1) fail("no port in standard input");
+    ends_soon = false;
 }
 
 static int compare(const void *a, const void *b) {
@@ -534,9 +827,10 @@ static double quantile(double share) {
 }
 
 static void measure(int poll) {
-    for (int i = 0; i < plan.connections; i++)
-        for (int slot = 0; slot < plan.window; slot++)
-            begin(&connections[i], &connections[i].slots[slot]);
+    for (struct connection *c = connections; c < connections + plan.connections; c++) {
+        for (int slot = 0; slot < c->window; slot++) begin(c, &c->slots[slot]);
+        flush(c);
+    }
     handle_until(poll, now() + plan.warm_up);
     latency_count = 0;
     unsigned long before = finished, answered = finished + wrong;
@@ -550,12 +844,15 @@ static void measure(int poll) {
     unsigned long done = finished - before;
     qsort(latencies, latency_count, sizeof *latencies, compare);
     double median = quantile(0.5), slow = quantile(0.99);
+    if (plan.restart) await_restart(poll);
     active = false;
     handle_until(poll, now() + DRAIN_SECONDS);
     if (in_flight) fail("%lu exchanges were not answered", in_flight);
+    unsigned long missing = protocol->subscribes ? count_missing(poll) : 0;
     printf("{\"exchanges\": %lu, \"seconds\": %.6f, \"errors\": %lu, \"load\": %.6f,"
-           " \"median\": %.6f, \"slow\": %.6f}\n",
-           done, seconds, wrong, own, median, slow);
+           " \"median\": %.6f, \"slow\": %.6f, \"sent\": %lu, \"missing\": %lu,"
+           " \"repeated\": %lu}\n",
+           done, seconds, wrong, own, median, slow, finished, missing, repeated);
 }
 
 static void read_option(char *argument) {
@@ -577,6 +874,11 @@ int main(int count, char **arguments) {
     for (int i = 1; i < count; i++) read_option(arguments[i]);
     if (!plan.protocol || !plan.host || !plan.password || !plan.body)
         fail("protocol, host, password and body are required");
+    if (strlen(plan.body) > BUFFER / 2) fail("the body is too long");
+    if (plan.qos == 0 && !strcmp(plan.subscriber, "away"))
+        fail("no message of QoS 0 is kept for a subscriber that is away");
+    if (plan.restart && strcmp(plan.subscriber, "away"))
+        fail("only a subscriber that is away gets the messages of a restarted server");
     if (plan.connections < 1 || plan.window < 1 || plan.window > MAX_WINDOW)
         fail("at least one connection, and a window of 1 to %d", MAX_WINDOW);
     while (protocol->name && strcmp(protocol->name, plan.protocol)) protocol++;
@@ -585,17 +887,19 @@ int main(int count, char **arguments) {
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (getrandom(&run, sizeof run, 0) != sizeof run) fail("no random number");
     tls_context = SSL_CTX_new(TLS_client_method());
     connections = calloc(plan.connections, sizeof *connections);
     if (!connections || !tls_context) fail("out of memory");
     int poll = epoll_create1(0);
+    if (protocol->subscribes) prepare_subscriber(poll);
     for (int i = 0; i < plan.connections; i++) {
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};
         connections[i].number = i;
-        open_connection(&connections[i]);
-        epoll_ctl(poll, EPOLL_CTL_ADD, connections[i].socket, &event);
+        open_socket(&connections[i]);
+        protocol->login(&connections[i]);
+        watch(poll, &connections[i]);
     }
     measure(poll);
     return 0;

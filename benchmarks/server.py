@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,18 +36,31 @@ RAISED: Final = {
     "bytes_at_once": "1073741824",
     "sessions_per_address": "1000",
     "bytes_per_day": "0",
+    "outbox_messages": "10000000",
+    "database_bytes": "4294967296",
+    "outbox_bytes": "1073741824",
+    "outbox_messages_per_account": "10000000",
+    "outbox_bytes_per_account": "1073741824",
+    "outbox_messages_per_source": "10000000",
+    "outbox_bytes_per_source": "1073741824",
 }
 """Options that differ from the defaults: TLS is optional, a connection is read as fast as the
-gateway can, all devices may share one address, and commits are not batched to spare the card
-(the topic `wear` measures that)."""
+gateway can, all devices may share one address, commits are not batched to spare the card (the topic
+`wear` measures that), and a device that is away may have all messages of a measurement waiting."""
+
+MQTT: Final = {
+    "mqtt.listen": '"127.0.0.1:0"',
+    "mqtt.listen_tls": '"127.0.0.1:0"',
+    "pubsub.auto_create": '["+/state"]',
+}
+"""Options of a gateway with MQTT beside XMPP, to whose topics all devices may publish."""
 
 
 class Server(NamedTuple):
-    """A running server; `prepare` is called before each measurement."""
+    """A running server."""
 
     pid: int
     address: Target
-    prepare: Callable[[], None] = lambda: None
 
 
 class ServerError(Exception):
@@ -56,15 +70,19 @@ class ServerError(Exception):
 def prepare(folder: Path, devices: int, **more: str) -> None:
     """Create the folder of a gateway that accepts its devices with and without TLS.
 
-    `more` are options in TOML, in addition to `RAISED`.
+    `more` are options in TOML, in addition to `RAISED`: `name`, or `section.name` if several
+    sections have the name.
     """
     setup.init(folder, DOMAIN, "127.0.0.1:0")
-    path, options = folder / load.FILE_NAME, RAISED | more
+    path, options, section = folder / load.FILE_NAME, RAISED | more, ""
     lines = path.read_text("utf-8").splitlines()
     for at, line in enumerate(lines):
+        if line.startswith("["):
+            section = line.strip("[]")
         name = line.partition(" = ")[0]
-        if name in options:
-            lines[at] = f"{name} = {options[name]}"
+        value = options.get(f"{section}.{name}", options.get(name))
+        if value is not None:
+            lines[at] = f"{name} = {value}"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     keys = credentials.derive(PASSWORD)
     with (
@@ -83,10 +101,14 @@ class Started(NamedTuple):
 
 
 @contextmanager
-def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
-    """Run the gateway of a folder by `fieldpost run`; with `cut`, kill it at the end."""
+def gateway(folder: Path, *, cut: bool = False, protocol: str = "xmpp") -> Iterator[Server]:
+    """Run the gateway of a folder by `fieldpost run`; with `cut`, kill it at the end.
+
+    `protocol` is the name of the listener whose address is returned.
+    """
     command = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
-    with running(command, folder / "server.log", cut=cut) as server:
+    wait = partial(ready_line, protocol=protocol)
+    with running(command, folder / "server.log", cut=cut, wait=wait) as server:
         yield server
     check_effects(folder)
 
@@ -103,16 +125,18 @@ def check_effects(folder: Path) -> None:
         raise ServerError(f"{count} of the measured messages are dead letters: {found[0]}")
 
 
-def ready_line(started: Started) -> Target:
-    """Wait for the line `ready xmpp=HOST:PORT`."""
+def ready_line(started: Started, protocol: str = "xmpp") -> Target:
+    """Wait for the line `ready xmpp=HOST:PORT mqtt=HOST:PORT...`; return a protocol's address."""
     assert started.process.stdout is not None
     too_late = threading.Timer(READY_TIME, started.process.kill)
     too_late.start()
     line = started.process.stdout.readline()
     too_late.cancel()
-    if not line.startswith("ready xmpp="):
-        raise ServerError(f"the server is not ready: {line!r} {started.log.read_text()[-2000:]}")
-    host, _, port = line.split()[1].removeprefix("xmpp=").rpartition(":")
+    addresses = dict(word.partition("=")[::2] for word in line.split())
+    if "ready" not in addresses or protocol not in addresses:
+        log = started.log.read_text()[-2000:]
+        raise ServerError(f"the server is not ready for {protocol}: {line!r} {log}")
+    host, _, port = addresses[protocol].rpartition(":")
     return Target(host, int(port))
 
 

@@ -71,12 +71,7 @@ async def in_process(
     bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
     hooks_context = new_context(
-        settings.gateway.domain,
-        limits,
-        settings.xmpp,
-        settings.pubsub,
-        uplink=settings.uplink,
-        readings=settings.readings,
+        settings.gateway.domain, limits, settings.xmpp, settings.pubsub, uplink=settings.uplink
     )
     router = Router(hooks_context)
     refusals = RefusalCounters()
