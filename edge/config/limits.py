@@ -50,6 +50,9 @@ class Limits(Section, frozen=True, kw_only=True):
     durable_session_time: Annotated[float, option("seconds", gt=0)] = 7 * DAY
     """Maximum time for which a session is kept while it is not connected, even if it asks for
     more."""
+    will_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 4 * MIB
+    """Maximum bytes of all wills: the messages that the gateway publishes for sessions that are
+    lost."""
     unauthenticated: Annotated[int, option("connections", ge=1)] = 200
     """Maximum connections that have not logged in. They do not count as `sessions`, so they cannot
     displace devices."""

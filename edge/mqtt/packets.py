@@ -19,6 +19,9 @@ V311: Final = 4
 V5: Final = 5
 """The protocol version of MQTT 5.0."""
 
+NEVER: Final = 0xFFFF_FFFF
+"""The session expiry interval of a session that does not expire (section 3.1.2.11.2)."""
+
 MAX_ID: Final = 65_535
 """The highest packet identifier; 0 is none."""
 
@@ -83,6 +86,14 @@ class Connect(NamedTuple):
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
+
+    @property
+    def session_expiry(self) -> int:
+        """Return the seconds for which the client asks to keep its session (section 3.1.2.11.2);
+        one of 3.1.1 asks to keep it forever unless it is clean (MQTT 3.1.1, section 3.1.2.4)."""
+        if self.version == V5:
+            return int(self.properties.get(Property.SESSION_EXPIRY, 0))
+        return 0 if self.clean else NEVER
 
 
 class ConnAck(NamedTuple):

@@ -16,6 +16,7 @@ from edge.mqtt.packets import (
     Publish,
     PubRec,
     PubRel,
+    Will,
 )
 from edge.mqtt.reasons import Reason
 from tests.helpers.gateway import Gateway
@@ -117,3 +118,19 @@ async def test_a_new_connection_takes_a_session_over(process: Process) -> None:
     ):
         assert await old.receive() == Disconnect(Reason.SESSION_TAKEN_OVER)
         assert await old.receive() is None
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_a_will_is_published_for_a_client_that_is_lost(
+    process: Process, version: int
+) -> None:
+    will = Will(f"wills/{version}", b"lost", 1)
+    async with await MqttClient.connect(process, "meter1", version=version) as meter:
+        await meter.subscribe("wills/#", qos=1)
+        async with await MqttClient.connect(process, "pump1", version=version, will=will) as pump:
+            await pump.sync()
+        assert (await meter.take()).payload == b"lost"
+        async with await MqttClient.connect(process, "pump1", version=version, will=will) as pump:
+            pump.send(Disconnect())
+            assert await pump.receive() is None
+        await meter.sync()

@@ -21,7 +21,7 @@ from edge.engine.sessions import sessions
 from edge.engine.sessions.session_lifecycle import Bound
 from edge.engine.sessions.sessions import Declaration
 from edge.engine.store.database import Transaction
-from edge.errors import StoreError
+from edge.errors import ServiceError, StoreError
 from edge.jid import JidError
 from edge.mqtt.codec import PacketParser, encode
 from edge.mqtt.packets import (
@@ -39,11 +39,11 @@ from edge.mqtt.packets import (
     Property,
 )
 from edge.mqtt.reasons import Reason
-from edge.routing.mqtt import MqttHooks
+from edge.routing.mqtt import MqttHooks, answers
 from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, PLAIN, BindRefusal, CertificateOwner, Login
 from edge.server.mqtt import aliases
-from edge.server.mqtt.ends import bind_reason, end_reason
+from edge.server.mqtt.ends import bind_reason, end_reason, store_reason
 from edge.server.mqtt.session import MqttSession
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
@@ -54,9 +54,6 @@ Input: TypeAlias = Packet | Fault
 CONNECT_BYTES: Final = 80 * 1024
 """Maximum bytes of a CONNECT, which has room for the longest client identifier. The number of
 connections that have not logged in is limited, too."""
-
-NEVER: Final = 0xFFFF_FFFF
-"""The session expiry interval of a session that does not expire (section 3.1.2.11.2)."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """Factor of the keep alive after which a silent client is lost (section 3.1.2.10)."""
@@ -210,7 +207,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             ordered=True,
             window=min(most, self._limits.outbox_window),
             ids=MAX_ID,
-            durable=float(session_expiry(connect)),
+            durable=float(connect.session_expiry),
             clean=connect.clean,
         )
 
@@ -230,9 +227,12 @@ class MqttConnection(Connection[Input, MqttSession]):
         self, session: MqttSession, connect: Connect, bound: Bound, outcome: bytes | StoreError
     ) -> None:
         """Answer the CONNECT; then let the session get what waits for it."""
-        if isinstance(outcome, StoreError) or session.ended or self.closed:
+        if isinstance(outcome, StoreError):
+            outcome = encode(ConnAck(False, store_reason(outcome)), connect.version)
+        if outcome or session.ended or self.closed:
             session.finish()
-            self._refuse(Reason.SERVER_UNAVAILABLE)
+            self.send(outcome)
+            self.close()
             return
         self._bind(session)
         self._parser.max_bytes = self._limits.stanza_bytes
@@ -253,7 +253,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             Property.MAXIMUM_PACKET_SIZE: limits.stanza_bytes,
             Property.TOPIC_ALIAS_MAXIMUM: aliases.MOST,
         }
-        if session_expiry(connect) > limits.durable_session_time:
+        if connect.session_expiry > limits.durable_session_time:
             found[Property.SESSION_EXPIRY] = int(limits.durable_session_time)
         if not connect.client_id:
             found[Property.ASSIGNED_CLIENT_ID] = session.full.partition("/")[2]
@@ -265,7 +265,7 @@ class MqttConnection(Connection[Input, MqttSession]):
         """Run the hooks of a client that leaves, then close without a will."""
         connect = self._connect
         expiry = packet.properties.get(Property.SESSION_EXPIRY)
-        if expiry and connect is not None and not session_expiry(connect):
+        if expiry and connect is not None and not connect.session_expiry:
             self.fail(Reason.PROTOCOL_ERROR, "a session that ends with its connection expires")
             return
         engine = self._context.engine
@@ -320,14 +320,6 @@ class MqttConnection(Connection[Input, MqttSession]):
         super()._stop()
 
 
-def session_expiry(connect: Connect) -> int:
-    """Return the seconds for which a client asks to keep its session (section 3.1.2.11.2); one of
-    3.1.1 asks to keep it forever unless it is clean (MQTT 3.1.1, section 3.1.2.4)."""
-    if connect.version == V5:
-        return int(connect.properties.get(Property.SESSION_EXPIRY, 0))
-    return 0 if connect.clean else NEVER
-
-
 def _account(user_name: str, domain: str) -> str:
     """Return the account of a user name, `NAME` or `NAME@DOMAIN`; "" if it can have none."""
     name, at, host = user_name.partition("@")
@@ -340,8 +332,12 @@ def _account(user_name: str, domain: str) -> str:
 def _run_connect_hooks(
     context: Context, hooks: MqttHooks, packet: Connect, tx: Transaction, sender: Sender
 ) -> bytes:
-    for hook in hooks.on_connect:
-        hook(context, tx, sender, packet)
+    """Run the hooks of a session that begins; return the answer if one refuses it."""
+    try:
+        for hook in hooks.on_connect:
+            hook(context, tx, sender, packet)
+    except ServiceError as error:
+        return encode(ConnAck(False, answers.reason(context, error)), packet.version)
     return b""
 
 

@@ -64,6 +64,10 @@ CREATE INDEX subscriptions_by_node ON subscriptions (node) WHERE node IS NOT NUL
 
 CREATE INDEX subscriptions_by_queue ON subscriptions (queue) WHERE queue IS NOT NULL;
 
+CREATE INDEX wills_by_account ON wills (account);
+
+CREATE INDEX wills_by_due ON wills (due) WHERE due IS NOT NULL;
+
 CREATE TABLE accounts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -413,6 +417,18 @@ CREATE TABLE wear (
     pages INTEGER NOT NULL,
     commits INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE wills (
+    full TEXT PRIMARY KEY, -- address of the session
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    topic TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    content_type TEXT NOT NULL,
+    attributes BLOB, -- others of the message (item_attributes); NULL for the defaults
+    bytes INTEGER NOT NULL, -- that count towards limits.will_bytes
+    delay REAL NOT NULL, -- seconds from the loss of the session to the publication
+    due REAL -- service second of the publication; NULL while the session exists
+) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
     UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;

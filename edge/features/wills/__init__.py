@@ -1,0 +1,1 @@
+"""Wills: messages that the gateway publishes for a session that is lost."""
