@@ -95,10 +95,15 @@ def test_each_function_that_the_architecture_names_exists(name: str, file: str) 
 def test_the_section_on_a_second_protocol_names_paths_that_exist() -> None:
     section = ARCHITECTURE.partition("\n## A second protocol\n")[2].partition("\n## ")[0]
     paths = re.findall(r"`((?:edge|tests)/[\w/.]+)`", section)
-    assert "edge/server/xmpp/" in paths
+    assert {"edge/server/xmpp/", "edge/server/mqtt/"} <= set(paths)
     assert [path for path in paths if not (ROOT / path).exists()] == []
-    features = [path.parent for path in (ROOT / "edge/features").glob("*/__init__.py")]
-    assert all((path / "xmpp").is_dir() or (path / "xmpp.py").is_file() for path in features)
+    features = {path.parent for path in (ROOT / "edge/features").glob("*/__init__.py")}
+    of_protocols = {
+        path.parent
+        for protocol in ("xmpp", "mqtt")
+        for path in (ROOT / "edge/features").glob(f"*/{protocol}*")
+    }
+    assert features <= of_protocols
 
 
 def test_the_page_has_the_generated_tables() -> None:

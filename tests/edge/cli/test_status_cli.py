@@ -9,6 +9,7 @@ import msgspec
 from edge import __version__
 from edge.build_kind import build_kind
 from edge.config.limits import Limits
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES
 from edge.engine.limits import source_usage
 from edge.engine.log import refusals
 from edge.engine.store import database, events, meta
@@ -19,6 +20,8 @@ from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.features.pubsub.store import items
 from edge.features.queues.store import queue_items
+from edge.features.wills import store as wills
+from edge.features.wills.store import Will
 from edge.ops.gateway.status import PROCESS_LIMITS
 from tests.helpers import waiting
 from tests.helpers.folder import change, configure, fieldpost
@@ -81,6 +84,7 @@ def fill(tx: Transaction) -> None:
     roster.save(tx, owner, RosterItem("untrusted@gw.example"))
     for full, name in ((PUMP, "pump1"), (f"{PUMP}/b", "pump1"), (VALVE, "valve")):
         tx.run(_DURABLE_SESSION, (full, name))
+    wills.put(tx, "pump1", PUMP, Will("t", b"lost", NO_ATTRIBUTES))
     refusals.count(tx, Limits(), PUMP, "rate", 5)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))
@@ -177,6 +181,7 @@ def test_source_that_uses_most_is_named(folder: Path) -> None:
     assert counts == {
         "durable_sessions": 3,
         "durable_sessions_per_account": (2, "pump1"),
+        "will_bytes": 149,
         "held_messages": 4,
         "held_bytes": 1300,
         "held_messages_per_source": (3, PUMP),

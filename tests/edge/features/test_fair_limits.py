@@ -63,6 +63,8 @@ FAIR: Final = {
 
 OTHERWISE: Final = {
     "sessions": "an account has at most sessions_per_account of them, 1 in 125",
+    "will_bytes": "an account has at most durable_sessions_per_account wills, each of the size of a"
+    " CONNECT at most",
     "unauthenticated": "nobody has an account yet; a new connection replaces one of the address"
     " that has most",
     "handshakes": "a handshake that stalls is not counted after half a second",
