@@ -268,6 +268,7 @@ class App:
                 accounts=settings.component is None,
                 uplink=settings.uplink,
                 without=() if settings.has_mqtt else ("mqtt",),
+                readings=settings.readings,
             )
         )
         store.load_images = router.context.load_images

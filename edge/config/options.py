@@ -124,7 +124,8 @@ class Uplink(Section, frozen=True, kw_only=True):
     `fieldpost-segments`. `enrolment` must be empty."""
     topics: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
     """Topic filters of the nodes whose items are also sent to the centre, such as "plant/+/temp" or
-    "meters/#". Only sensor data, log events and JSON containers are sent."""
+    "meters/#". Only sensor data, log events and JSON are sent. Other payloads, and the nodes that
+    have them, are selected by [[readings]]."""
     bandwidth: Annotated[int, option("bytes per second", ge=0)] = 0
     """Maximum upload rate, at least 2048 so that uploads do not time out. 0 is unlimited."""
     live_share: Annotated[float, option("fraction", ge=0.1, le=0.9)] = 0.5
@@ -232,7 +233,6 @@ class Readings(Rule, frozen=True, kw_only=True):
         "filter": "tele/+/SENSOR",
         "fields": ["SI7021.Temperature", "SI7021.Humidity"],
         "unit": {"SI7021.Temperature": "Cel", "SI7021.Humidity": "%RH"},
-        "name": "%2/%f",
         "time": "Time",
     }
 
@@ -241,10 +241,12 @@ class Readings(Rule, frozen=True, kw_only=True):
     fields: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
     """Paths of the fields to read, such as "temperature", "ENERGY.Power" or, in an array,
     "Power.0". The path of an object or array selects all numbers and booleans in it. A text is read
-    only if its own path is listed. An empty list selects all numbers and booleans."""
+    only if its own path is listed. An empty list selects all numbers and booleans. If the payload
+    is only a number, its path is the last level of the node's name; in a SenML pack, the path is
+    the name."""
     name: Annotated[str, option()] = "%f"
-    """Name of a reading. %f is the path of its field, or the last level of the node's name if the
-    payload is a number alone. %1 to %9 are levels of the node's name, and %% is a percent sign."""
+    """Name of a reading. %f is the path of its field, %1 to %9 are levels of the node's name, and
+    %% is a percent sign."""
     unit: Annotated[str | dict[str, str], option()] = ""
     """Unit of the readings, or a table of the units of fields, such as { temperature = "Cel" }. A
     unit in a SenML pack takes precedence."""

@@ -71,7 +71,12 @@ async def in_process(
     bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
     hooks_context = new_context(
-        settings.gateway.domain, limits, settings.xmpp, settings.pubsub, uplink=settings.uplink
+        settings.gateway.domain,
+        limits,
+        settings.xmpp,
+        settings.pubsub,
+        uplink=settings.uplink,
+        readings=settings.readings,
     )
     router = Router(hooks_context)
     refusals = RefusalCounters()

@@ -272,7 +272,12 @@ async def test_topics_apply(gateway: Gateway, process: Process) -> None:
         configure(gateway.folder, "uplink", topics=["plant/+"])
         reload(gateway)
         assert (await publish()).get("type") == "result"
-    assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"]
+        configure(gateway.folder, "uplink", topics=[])
+        path = gateway.folder / "fieldpost.toml"
+        path.write_text(f"{path.read_text()}\n[[readings]]\nfilter = 'plant/t'\n")
+        assert reload(gateway)["changed"] == ["uplink.topics", "readings"]
+        assert (await publish()).get("type") == "result"
+    assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"] * 2
 
 
 async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:

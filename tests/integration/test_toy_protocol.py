@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from edge.config.options import Readings
 from tests.helpers.gateway import DOMAIN, NO_RATE_LIMITS
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.live_workers import Worker, present, publish, take_message, take_several
@@ -170,6 +171,35 @@ async def test_equal_ids_of_two_clients_are_two_messages(tmp_path: Path) -> None
             assert await client.ask("release", 1) == ["completed", "1"]
         assert len(list(running.gateway.gateway.events("readings"))) == 2
         assert await one.ask("release", 2) == ["refused", "release", "2", "NOT_HELD"]
+
+
+async def test_a_rule_logs_readings_of_each_level_and_delivers_what_it_cannot_read(
+    tmp_path: Path,
+) -> None:
+    async with protocols(tmp_path) as running, await running.begin("ant") as ant:
+        rule = Readings(filter=NODE, name="%2", unit="Cel")
+        running.gateway.context.settings.readings.append(rule)
+        engine = running.engine
+        bare = engine.client.full.partition("/")[0]
+        await engine.ask(element("subscribe", node=NODE, jid=bare) + options(qos="2"))
+        ant.send("publish", 0, 0, AT_NODE, "text/plain", "20.5")
+        messages = [await engine.client.stanza()]
+        done = await ant.ask("publish", 1, 1, AT_NODE, "application/octet-stream", "21.5")
+        assert done == ["acknowledged", "1"]
+        messages.append(await take_message(engine))
+        for id, payload in ((2, "22.5"), (3, "warm")):
+            await ant.publish(id, AT_NODE, "text/plain", payload)
+            messages.append(await take_message(engine))
+        texts = [message.findtext(f"{ITEM}/{CONTENT}text") for message in messages]
+        assert texts == ["20.5", None, "22.5", "warm"]
+        found = running.gateway.gateway.events("readings")
+        assert [(one["name"], one["value"], one["unit"], one["qos"]) for one in found] == [
+            (NODE.split("/")[1], 20.5 + level, "Cel", level) for level in (0, 1, 2)
+        ]
+        (event,) = (
+            one for one in running.gateway.gateway.events("system") if one["name"] == "unlogged"
+        )
+        assert event["text"].startswith(f"{NODE}: invalid JSON")
 
 
 async def test_a_durable_session_gets_what_was_published_while_it_was_away(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.config.options import Readings
+from edge.features.eventlog import decoders
 from edge.features.eventlog.rules import json_readings, strict_json
 from edge.features.eventlog.rules.json_readings import MAX_READINGS, Reading
 from edge.features.eventlog.rules.strict_json import MAX_DEPTH, MAX_INTEGER, InvalidJson
@@ -87,6 +89,15 @@ def test_json_written_by_python_is_parsed_unchanged_or_refused(content: Any) -> 
 @given(text=st.text(st.sampled_from('[]{}",:\\u0018ntfa.eE+-N \t'), max_size=60))
 def test_json_like_text_violates_no_guarantee(text: str) -> None:
     fuzz_json.check(text.encode())
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=200))
+def test_bytes_violate_no_guarantee(data: bytes) -> None:
+    fuzz_json.check(data)
+    topic = "plant/pump1"
+    found = decoders.decode_by_rule(Readings(filter=topic), topic, data)
+    assert not (found.events and found.unreadable)
 
 
 records = st.fixed_dictionaries(

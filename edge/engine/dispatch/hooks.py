@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeAli
 import msgspec
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Uplink, Xmpp
+from edge.config.options import Pubsub, Readings, Uplink, Xmpp
 from edge.engine.dispatch.addresses import AddressKind
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.rules.access import Sender, Trust
@@ -50,6 +50,8 @@ class Context(NamedTuple):
             component.
         uplink: the section `[uplink]`; its `topics` select the nodes whose items are sent to the
             centre.
+        readings: the tables `[[readings]]`; what is published to nodes that one of their filters
+            matches is also sent to the centre.
     """
 
     domain: str
@@ -59,6 +61,7 @@ class Context(NamedTuple):
     has_accounts: bool
     trusted_domains: Sequence[str]
     uplink: Uplink
+    readings: Sequence[Readings]
     hooks: Hooks
 
     @property
@@ -149,12 +152,14 @@ class Contents(NamedTuple):
     """The contents that a destination read from a message: events, or an item, perhaps with events.
 
     `events` are pairs of a lane and an event. `unreadable` is the reason why the message cannot be
-    read, or empty.
+    read, or empty. `unlogged` is the reason why the events in an item cannot be read, although the
+    item can be published, or empty.
     """
 
     events: list[tuple[str, NewEvent]]
     unreadable: str = ""
     item: PublishedItem | None = None
+    unlogged: str = ""
 
 
 def unreadable(reason: object) -> Contents:
@@ -405,6 +410,7 @@ def new_context(
     accounts: bool = True,
     uplink: Uplink | None = None,
     without: Collection[str] = (),
+    readings: Sequence[Readings] = (),
 ) -> Context:
     """Return a context with the hooks of all features; without `accounts`, that of a component.
 
@@ -415,7 +421,7 @@ def new_context(
     register_features(hooks, accounts=accounts, without=without)
     options = domain, limits, xmpp, pubsub or Pubsub(), accounts
     trusted = () if accounts else xmpp.trusted_domains
-    return Context(*options, trusted, uplink or Uplink(), hooks)
+    return Context(*options, trusted, uplink or Uplink(), readings, hooks)
 
 
 def register_features(hooks: Hooks, *, accounts: bool, without: Collection[str] = ()) -> None:

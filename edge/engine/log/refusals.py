@@ -68,10 +68,18 @@ def without_details(rule: str) -> str:
 
 
 def log(
-    context: Context, tx: Transaction, sender: Sender, rule: str, limit: int | None = None
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    rule: str,
+    limit: int | None = None,
+    text: str | None = None,
 ) -> None:
-    """Log that `rule` refused a request of the sender; `limit` is its value if it is a limit."""
-    log_source(context, tx, sender.bare, rule, limit)
+    """Log that `rule` refused a request of the sender; `limit` is its value if it is a limit.
+
+    `text` is logged with the first refusal of a window.
+    """
+    count(tx, context.limits, sender.bare, rule, limit, text=text)
 
 
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
@@ -97,20 +105,22 @@ def count(
     rule: str,
     limit: int | None = None,
     times: int = 1,
+    text: str | None = None,
 ) -> None:
     """Count `times` refusals; log them at once if no window of this source and rule is open.
 
-    `limit` is the value of the exceeded limit, if any.
+    `limit` is the value of the exceeded limit, if any; `text` is logged if they are logged at once.
     """
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return
     if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= limits.refusal_sources:
-        count(tx, limits, OTHER_SOURCE, without_details(rule), limit, times)
+        count(tx, limits, OTHER_SOURCE, without_details(rule), limit, times, text)
         return
     due = tx.now.service + limits.refusal_window
     tx.run(_OPEN, (source, rule, limit, due))
     tx.wake_at(due)
-    _append_event(tx, source, rule, times, limit)
+    found = event(source, rule, times, limit)
+    events.append(tx, events.SYSTEM, found if text is None else found._replace(text=text))
 
 
 def close_due_windows(tx: Transaction, window: float) -> None:

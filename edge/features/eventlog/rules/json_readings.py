@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, NamedTuple
 
 from edge.features.eventlog.rules import device_times, strict_json
@@ -51,22 +52,27 @@ def parse(text: str) -> list[Reading]:
     """
     content = strict_json.parse(text)
     if isinstance(content, list):
-        readings = _pack(content)
+        readings = read_pack(content)
     elif isinstance(content, dict):
         readings = _members(content)
     else:
         raise InvalidJson("it must be an object or a SenML pack")
-    found: list[Reading] = []
-    for reading in readings:
-        if len(found) == MAX_READINGS:
-            raise InvalidJson(f"it has more than {MAX_READINGS} readings")
-        found.append(reading)
+    found = take(readings)
     if not found:
         raise InvalidJson("it has no readings")
     return found
 
 
-def _check_name(name: str) -> str:
+def take(readings: Iterator[Reading]) -> list[Reading]:
+    """Return all readings; raises `InvalidJson` if there are more than `MAX_READINGS`."""
+    found = list(islice(readings, MAX_READINGS + 1))
+    if len(found) > MAX_READINGS:
+        raise InvalidJson(f"it has more than {MAX_READINGS} readings")
+    return found
+
+
+def check_name(name: str) -> str:
+    """Return the name of a reading; raises `InvalidJson` if it is empty or too long."""
     if not name:
         raise InvalidJson("a reading has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
@@ -78,26 +84,34 @@ def _check_name(name: str) -> str:
 
 
 def _members(content: dict[str, Json]) -> Iterator[Reading]:
-    tags = {}
-    timestamp = content.get(_TIMESTAMP)
-    if isinstance(timestamp, str) and (fault := device_times.find_fault(timestamp)):
-        raise InvalidJson(fault)
-    if _is_number(timestamp) or isinstance(timestamp, str):
-        tags[_TIMESTAMP] = _format_number(timestamp) if _is_number(timestamp) else str(timestamp)
+    tags = time_tags(content.get(_TIMESTAMP))
+    if tags:
         content = {name: value for name, value in content.items() if name != _TIMESTAMP}
     names: set[str] = set()
-    for name, value in _leaves(content, ""):
+    for name, value in leaves(content):
         if name in names:
             raise InvalidJson(f"two readings are named {name!r}")
         names.add(name)
         yield _member(name, value, tags)
 
 
-def _leaves(content: dict[str, Json], before: str) -> Iterator[tuple[str, Json]]:
+def time_tags(time: Json) -> dict[str, str]:
+    """Return the tag for a device's time, if it is a text or a number; raises `InvalidJson` if the
+    text is not a time."""
+    if isinstance(time, str):
+        if fault := device_times.find_fault(time):
+            raise InvalidJson(fault)
+        return {_TIMESTAMP: time}
+    return {_TIMESTAMP: _format_number(time)} if _is_number(time) else {}
+
+
+def leaves(content: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the values in nested objects, each with its joined name, which begins with `before`;
+    raises `InvalidJson` if a name is empty or too long."""
     for name, value in content.items():
-        whole = _check_name(name and before + name)
+        whole = check_name(name and before + name)
         if isinstance(value, dict):
-            yield from _leaves(value, f"{whole}.")
+            yield from leaves(value, f"{whole}.")
         else:
             yield whole, value
 
@@ -144,8 +158,8 @@ class _Base(NamedTuple):
     sum: float = 0.0
 
 
-def _pack(records: list[Json]) -> Iterator[Reading]:
-    """Yield the readings of a SenML pack (RFC 8428, section 4.6).
+def read_pack(records: list[Json]) -> Iterator[Reading]:
+    """Yield the readings of a SenML pack (RFC 8428, section 4.6); raises `InvalidJson`.
 
     A record with base fields only is no reading.
     """
@@ -198,7 +212,7 @@ def _number(record: Mapping[str, Json], field: str, otherwise: float) -> float:
 
 
 def _resolve(base: _Base, record: Mapping[str, Json]) -> Reading:
-    name = _check_name(base.name + str(record.get("n", "")))
+    name = check_name(base.name + str(record.get("n", "")))
     if not _NAME.fullmatch(name):
         raise InvalidJson(f"{name!r} is not a valid SenML name")
     present = [field for field in _VALUE_FIELDS if field in record]

@@ -64,14 +64,12 @@ class NodeDestination:
 
     def read(self, context: Context, message: Message) -> Contents:
         """Return the body as an item with a random ItemID, delivered at the QoS of the message at
-        most; with its events if the node's items are logged."""
+        most; with its events if the node's items are logged and the body can be decoded."""
         node, body, attributes = message.to.resource, message.body, message.attributes
         logged = publishing.read_events(context, node, body, attributes.content_type)
-        if logged.unreadable:
-            return logged
         attributes = attributes._replace(qos=message.qos)
         item = PublishedItem(publishing.new_item_id(), body, "", attributes)
-        return logged._replace(item=item)
+        return Contents(logged.events, item=item, unlogged=logged.unreadable)
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -110,6 +108,8 @@ class NodeDestination:
             return "the item expired before its sender released it"
         if not publishing.is_repeated(context, tx, sender, node, new):
             publishing.put(context, tx, sender, node, new)
+            if contents.unlogged:
+                publishing.log_unlogged(context, tx, sender, node.name, contents.unlogged)
         return ""
 
 

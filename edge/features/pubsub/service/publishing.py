@@ -2,7 +2,8 @@
 
 A plain node stores the item, notifies its subscribers, and puts the item into the queue of each
 share whose filter matches. A queue node puts the item into its own queue only. If `[uplink] topics`
-selects the node, the readings and logs in the payload become events in the same transaction.
+or a table `[[readings]]` selects the node, the readings and logs in the payload become events in
+the same transaction.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge import topics
+from edge.config.options import Readings
 from edge.engine.dispatch.hooks import Contents, Context, Event
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes, charge
 from edge.engine.log import refusals
@@ -46,6 +48,9 @@ from edge.features.pubsub.store.nodes import NEW_NODE, Node
 UNREADABLE: Final = "unreadable"
 """Name of the refusal of an item whose payload cannot be decoded into events."""
 
+UNLOGGED: Final = "unlogged"
+"""Name under which published items are counted from which no events could be read."""
+
 ITEM_EXISTS: Final = "item_exists"
 """Name of the refusal of an item whose ItemID belongs to another item that may not be replaced."""
 
@@ -76,7 +81,7 @@ NO_EVENTS: Final = ItemEvents()
 
 class NewItem(NamedTuple):
     """Item to publish: ItemID, payload as bytes (empty if there is none), events to write to the
-    event log (none if `[uplink] topics` does not select the node), and further attributes."""
+    event log (none if the node's items are not logged), and further attributes."""
 
     id: str
     payload: bytes = b""
@@ -135,16 +140,37 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 
 
 def is_shipped(context: Context, node: str) -> bool:
-    """Return whether `[uplink] topics` selects a node, by name, so that its items are logged."""
-    return topics.matches_any(context.uplink.topics, node)
+    """Return whether `[uplink] topics` or a table `[[readings]]` selects a node, by name, so that
+    its items are logged."""
+    return topics.matches_any(context.uplink.topics, node) or has_reading_rule(context, node)
+
+
+def has_reading_rule(context: Context, node: str) -> bool:
+    """Return whether a table `[[readings]]` selects a node, by name."""
+    return _reading_rule(context, node) is not None
+
+
+def _reading_rule(context: Context, node: str) -> Readings | None:
+    return next((rule for rule in context.readings if topics.matches(rule.filter, node)), None)
 
 
 def read_events(context: Context, node: str, payload: bytes, content_type: str) -> Contents:
-    """Return the events in a payload that is no XML, or why it cannot be decoded; nothing if the
-    node's items are not logged."""
-    if not is_shipped(context, node):
+    """Return the events in a payload that is no XML, or why it cannot be decoded; nothing if it is
+    empty, or the node's items are not logged."""
+    if not payload:
         return Contents([])
-    return decoders.decode(payload, content_type)
+    rule = _reading_rule(context, node)
+    if rule is not None:
+        return decoders.decode_by_rule(rule, node, payload)
+    if topics.matches_any(context.uplink.topics, node):
+        return decoders.decode(payload, content_type)
+    return Contents([])
+
+
+def log_unlogged(context: Context, tx: Transaction, sender: Sender, node: str, reason: str) -> None:
+    """Log that no events could be read from a published item; if this happens often, log the first
+    reason and count the others."""
+    refusals.log(context, tx, sender, UNLOGGED, text=f"{node}: {reason}")
 
 
 def new_item_id() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from edge.content_types import JSON
 from edge.engine.dispatch.hooks import Contents, Context, OffloadedWork, Work, unreadable
 from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
@@ -22,7 +23,7 @@ from edge.features.pubsub.service.items import PageRequest
 from edge.features.pubsub.service.publishing import ItemEvents, NewItem, Publication
 from edge.features.pubsub.xmpp import forms
 from edge.routing.xmpp import answers, event_payloads
-from edge.xmpp import pubsub, rsm, serialize
+from edge.xmpp import namespaces, pubsub, rsm, serialize
 from edge.xmpp.errors import FragmentError, UnexpectedText
 from edge.xmpp.namespaces import PUBSUB, clark, namespace
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, with_namespace
@@ -33,6 +34,7 @@ BYTES_DIVISOR: Final = 2
 answer, in bytes."""
 
 ITEM: Final = clark(PUBSUB, "item")
+_JSON: Final = clark(namespaces.JSON, "json")
 _PUBLISH_FORM: Final = f"{PUBSUB}#publish-options"
 _NOTHING: Final = Contents([])
 _BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
@@ -105,7 +107,10 @@ def read_payload(context: Context, node: str, payload: bytes) -> Contents:
     if not payload or not publishing.is_shipped(context, node):
         return _NOTHING
     try:
-        return event_payloads.decode(context, (parse_fragment(payload),))
+        element = parse_fragment(payload)
+        if element.tag == _JSON and not len(element) and publishing.has_reading_rule(context, node):
+            return publishing.read_events(context, node, (element.text or "").encode(), JSON)
+        return event_payloads.decode(context, (element,))
     except FragmentError as error:
         return unreadable(error)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub
+from edge.config.options import Pubsub, Readings
 from tests.helpers.people import PUMP, VALVE, make_available, provision
 from tests.helpers.pubsub import NODE, create
 from tests.helpers.store import Gateway, MakeGateway
@@ -19,9 +21,14 @@ def build_empty(make_gateway: MakeGateway) -> MakeGateway:
     """
 
     def build(
-        *, pubsub: Pubsub | None = None, topics: tuple[str, ...] = (), **limits: float
+        *,
+        pubsub: Pubsub | None = None,
+        topics: Sequence[str] = (),
+        readings: Sequence[Readings] = (),
+        **limits: float,
     ) -> Gateway:
-        gateway = make_gateway(Limits(**limits), pubsub=pubsub, topics=topics)  # type: ignore[arg-type]
+        options = Limits(**limits)  # type: ignore[arg-type]
+        gateway = make_gateway(options, pubsub=pubsub, topics=topics, readings=readings)
         provision(gateway)
         make_available(gateway, VALVE)
         return gateway

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
+from edge.config.options import Readings
 from edge.engine.dispatch import destinations
 from edge.engine.dispatch.hooks import Context, Destination, Message
 from edge.engine.dispatch.item_attributes import ItemAttributes
+from edge.engine.log import refusals
 from edge.engine.rules.access import Sender
 from edge.engine.sessions import sessions
 from edge.engine.store.database import Transaction
@@ -119,8 +122,88 @@ def test_the_time_in_custody_counts_towards_the_expiry(
     assert letter.reason == "the item expired before its sender released it"
 
 
+@LEVELS
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(b"{", "it is not valid JSON: "), (b"\0\xff", "it is not UTF-8"), (b"null", "it must be")],
+)
+def test_an_item_is_published_although_no_events_can_be_read(
+    gateway: Gateway, published: list[NewItem], qos: int, body: bytes, reason: str
+) -> None:
+    for _ in range(3):
+        hand_over(gateway, body, SAID, qos=qos)
+    assert [item.payload for item in published] == [body] * 3
+    assert gateway.events("readings") == []
+    (event,) = gateway.events("system")
+    assert (event.kind, event.name, event.value, event.source) == (
+        "limit",
+        "unlogged",
+        1.0,
+        PUMP.partition("/")[0],
+    )
+    assert (event.text or "").startswith(f"{NODE}: invalid JSON: {reason}")
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
+    gateway.clock.service += gateway.limits.refusal_window
+    gateway.tx(lambda tx: refusals.close_due_windows(tx, 60.0))
+    assert [(event.value, event.text) for event in gateway.events("system")[1:]] == [(2.0, None)]
+
+
+def test_an_empty_payload_is_no_unreadable_one(gateway: Gateway) -> None:
+    hand_over(gateway, b"", SAID)
+    assert gateway.events("system") == []
+
+
+def ruled(build: MakeGateway, **options: Any) -> Gateway:
+    """Return a gateway with a rule for readings of the node, and no `[uplink] topics`."""
+    other = Readings(filter="plant/+/other", name="other")
+    return build(readings=[other, Readings(filter="plant/+", **options), Readings(filter="#")])
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b'{"t": 21.5, "state": "ON", "lost": null}', "application/json"),
+        (b'[{"n": "t", "v": 21.5}]', "application/octet-stream"),
+        (b'{"Time": "2026-03-04T10:15:00", "t": 21.5}', "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_rule_reads_every_content_type(
+    build: MakeGateway, qos: int, body: bytes, content_type: str
+) -> None:
+    gateway = ruled(build, fields=["t"], name="%2 %f", unit={"t": "Cel"}, time="Time")
+    hand_over(gateway, body, ItemAttributes(content_type), qos=qos)
+    (event,) = gateway.events("readings")
+    level, name = NODE.split("/")[1], f"{NODE.split('/')[1]} t"
+    assert level
+    assert (event.name, event.value, event.unit, event.qos) == (name, 21.5, "Cel", qos)
+    assert (event.topic, event.source) == (NODE, PUMP)
+    assert event.tags == ({"timestamp": "2026-03-04T10:15:00"} if b"Time" in body else {})
+    assert gateway.events("system") == []
+
+
+def test_a_reading_is_logged_once_although_its_release_is_repeated(build: MakeGateway) -> None:
+    gateway = ruled(build)
+    hand_over(gateway, b"21.5", ItemAttributes("text/plain"), wait=2.5)
+    context = gateway.router.context
+    _run(gateway, lambda tx, sender: service.deliver(context, tx, sender, "7"))
+    (event,) = gateway.events("readings")
+    assert (event.name, event.value, event.qos, event.latency_ms) == (
+        NODE.rpartition("/")[2],
+        21.5,
+        2,
+        2500,
+    )
+
+
+def test_a_rule_that_selects_nothing_logs_nothing(build: MakeGateway) -> None:
+    gateway = ruled(build, fields=["humidity"])
+    hand_over(gateway, JSON, SAID)
+    assert gateway.events("readings") == gateway.events("system") == []
+
+
 def test_unreadable_json_for_the_event_log_is_a_dead_letter(gateway: Gateway) -> None:
-    hand_over(gateway, b"{", SAID)
+    hand_over(gateway, b"{", SAID, DOMAIN)
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.reason.startswith("invalid JSON")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge.config.options import Readings
 from edge.engine.dispatch.hooks import Contents
 from edge.engine.store.events import NewEvent
 from edge.features.pubsub.service import publishing
@@ -230,6 +231,32 @@ def test_json_gives_the_same_events_in_every_protocol(
     assert found.events == container.events
     assert found.unreadable == container.unreadable.replace("JSON container", "JSON")
     assert bool(found.events) != bool(found.unreadable)
+
+
+def test_a_rule_reads_json_containers_of_its_nodes_only(build: MakeGateway) -> None:
+    rule = Readings(filter="plant/+", fields=["t"], name="%2.%f", unit="Cel")
+    gateway = build(topics=["jobs"], readings=[rule])
+    create(gateway, PUMP, "jobs", publish_model="open")
+    content = json('{"t": 21.5, "lost": null, "on": true}')
+    publish(gateway, VALVE, NODE, item("i1", content))
+    send(gateway, 1, content)
+    send(gateway, 2, json("7"), NODE)
+    assert publish(gateway, VALVE, "jobs", item("i2", json('{"a": 1}'))).error is None
+    found = [(one.name, one.value, one.unit, one.topic) for one in gateway.events("readings")]
+    name = f"{NODE.partition('/')[2]}.t"
+    assert found == [(name, 21.5, "Cel", NODE)] * 2 + [("a", 1.0, None, "jobs")]
+    publish(gateway, VALVE, NODE, item("i3", WARM))
+    assert [one.name for one in gateway.events("readings")[3:]] == ["t", "on"]
+
+
+@pytest.mark.parametrize("content", [json("ON"), json("5<x/>"), UNREADABLE])
+def test_xml_without_readings_is_refused_although_a_rule_matches(
+    build: MakeGateway, content: str
+) -> None:
+    gateway = build(readings=[Readings(filter="plant/+")])
+    assert publish(gateway, VALVE, NODE, item("i1", content)).error == ("modify", "bad-request")
+    assert stored_ids(gateway, PUMP) == []
+    assert [event.name for event in gateway.events("system")] == ["unreadable"]
 
 
 def test_bytes_that_are_no_json_give_no_events(build: MakeGateway) -> None:
