@@ -267,6 +267,7 @@ class App:
                 settings.pubsub,
                 accounts=settings.component is None,
                 uplink=settings.uplink,
+                access=settings.access,
                 without=() if settings.has_mqtt else ("mqtt",),
                 readings=settings.readings,
             )
@@ -356,6 +357,7 @@ class App:
             _prepare_descriptors,
             partial(_prepare_disk, self._folder),
             partial(_prepare_fronts, fronts),
+            partial(_prepare_access, settings, store),
             centre.prepare_reload,
             web.prepare_reload,
         )
@@ -648,6 +650,14 @@ async def _prepare_fronts(fronts: Fronts, _target: Config) -> Change:
         use()
 
     return Change(apply)
+
+
+async def _prepare_access(settings: Config, store: Store, target: Config) -> Change:
+    async def apply() -> None:
+        for hook in store.on_changed:  # rights are checked again, as after an operator's command
+            hook()
+
+    return Change(apply) if settings.access != target.access else Change()
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:

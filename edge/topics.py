@@ -119,10 +119,15 @@ def parse_share(text: str) -> Share | None:
 
 
 def matches(filter: str, name: str) -> bool:
-    """Return whether a valid filter matches the name of a node."""
+    """Return whether a valid filter matches the name of a node; for a valid filter in place of the
+    name, whether it matches every name that this filter matches."""
     levels, wanted = name.split("/"), filter.split("/")
     if wanted[0] in WILDCARDS and levels[0].startswith("$"):
         return False
+    if levels[-1] == ALL_LEVELS:
+        if wanted[-1] != ALL_LEVELS:
+            return False
+        levels = levels[:-1] or [ONE_LEVEL]  # `#` matches the same names as `+/#`
     if wanted[-1] == ALL_LEVELS:
         wanted = wanted[:-1]
         if len(levels) < len(wanted):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from edge.config.options import MAX_RULES, Rule, Section
+from edge.config.options import Rule, Section
 
 SECRETS: Final = frozenset({"xmpp.component_secret"})
 """Options whose values errors do not show."""
@@ -52,8 +52,8 @@ def find_invalid(
 def _find_invalid_rules(name: str, kind: type[Rule], tables: object) -> Iterator[Fault]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         yield Fault(name, f"each must be a table that begins with [[{name}]]")
-    elif len(tables) > MAX_RULES:
-        yield Fault(name, f"there are {len(tables)} tables, but at most {MAX_RULES} are allowed")
+    elif len(tables) > kind.most:
+        yield Fault(name, f"there are {len(tables)} tables, but at most {kind.most} are allowed")
     else:
         for number, options in enumerate(tables, 1):
             yield from _find_invalid_options(f"{name}[{number}]", kind, options)

@@ -15,7 +15,7 @@ from msgspec import field
 
 from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.options import (
-    MAX_RULES,
+    AccessRule,
     Flash,
     Gateway,
     Log,
@@ -52,7 +52,7 @@ SECTIONS: Final[dict[str, type[Section]]] = {
 }
 """The sections of the file, in the order in which they are written."""
 
-ARRAYS: Final[dict[str, type[Rule]]] = {"readings": Readings}
+ARRAYS: Final[dict[str, type[Rule]]] = {"access": AccessRule, "readings": Readings}
 """The arrays of tables, which are written after the sections. Their order matters, and a reload
 applies them."""
 
@@ -83,7 +83,10 @@ class Config(Section, frozen=True, kw_only=True):
     uplink: Uplink = field(default_factory=Uplink)
     flash: Flash = field(default_factory=Flash)
     web: Web = field(default_factory=Web)
-    readings: Annotated[list[Readings], msgspec.Meta(max_length=MAX_RULES)] = field(
+    access: Annotated[list[AccessRule], msgspec.Meta(max_length=AccessRule.most)] = field(
+        default_factory=list
+    )
+    readings: Annotated[list[Readings], msgspec.Meta(max_length=Readings.most)] = field(
         default_factory=list
     )
 
@@ -207,6 +210,7 @@ def find_conflicts(config: Config) -> Iterator[ConfigError]:
             check(config)
         except ConfigError as error:
             yield error
+    yield from _find_wrong_access(config)
     limits = config.limits
     for part, whole in _ORDERED_LIMITS:
         if getattr(limits, part) > getattr(limits, whole):
@@ -311,6 +315,27 @@ def _check_filter(option: str, text: str) -> None:
         raise ConfigError(f"{option}: {text!r}: {error}") from None
 
 
+def _find_wrong_access(config: Config) -> Iterator[ConfigError]:
+    if config.access and config.component is not None:
+        yield ConfigError("access must be empty, because a component has no nodes")
+    for number, rule in enumerate(config.access, 1):
+        table = f"access[{number}]"
+        if not re.fullmatch(_LOCAL_PART, rule.device) or rule.device != rule.device.lower():
+            yield ConfigError(
+                f"{table}.device: {rule.device!r} is not the name of a device in lower-case"
+                " letters, without a domain, or a pattern of such names"
+            )
+        for name, filters in (("publish", rule.publish), ("subscribe", rule.subscribe)):
+            for text in filters:
+                try:
+                    _check_filter(f"{table}.{name}", text)
+                except ConfigError as error:
+                    yield error
+
+
+_LOCAL_PART: Final = r"[^\s\"&'/:<>@]{1,1023}"
+
+
 def _check_readings(config: Config) -> None:
     if config.readings and config.component is not None:
         raise ConfigError("readings must be empty, because a component has no nodes")
@@ -347,7 +372,7 @@ def _check_notify(config: Config) -> None:
     domain = config.gateway.domain
     for jid in config.log.notify:
         local, _, host = jid.partition("@")
-        if not re.fullmatch(r"[^\s\"&'/:<>@]{1,1023}", local) or local != local.lower():
+        if not re.fullmatch(_LOCAL_PART, local) or local != local.lower():
             raise ConfigError(f"log.notify: {jid!r} is not NAME@DOMAIN in lower-case letters")
         if config.component is None and host != domain:
             raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway (@{domain})")

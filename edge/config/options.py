@@ -20,9 +20,6 @@ DAY: Final = 24 * HOUR
 SET_THESE: Final = "Set these"
 TUNE_THESE: Final = "Tune these"
 
-MAX_RULES: Final = 100
-"""Maximum tables of one array: all of them may be compared with each node."""
-
 
 def option(unit: str = "", *, restart: bool = False, **bounds: Any) -> Meta:
     """Describe an option: its unit, and the bounds that msgspec checks (arguments of its `Meta`).
@@ -44,6 +41,8 @@ class Rule(Section, frozen=True, kw_only=True):
 
     example: ClassVar[Mapping[str, object]]
     """Options that the written file shows as an example."""
+    most: ClassVar[int] = 100
+    """Maximum tables of the array: all of them may be compared with each node or device."""
 
 
 class Gateway(Section, frozen=True, kw_only=True):
@@ -222,6 +221,27 @@ class Flash(Section, frozen=True, kw_only=True):
     commit_wait: Annotated[float, option("seconds", ge=0, le=1)] = 0.05
     """Maximum delay of a commit while the rate of writes is above `bytes_per_day`. Acknowledgements
     are delayed by the same time."""
+
+
+class AccessRule(Rule, frozen=True, kw_only=True):
+    """A rule that says to which nodes a device may publish and subscribe. The first rule whose
+    `device` matches decides; a device without one may do neither. If there is no rule at all, only
+    the affiliations and access models of nodes decide; otherwise both must allow it. In filters, %u
+    is the name of the device and %c its client identifier, which is the resource of its address. A
+    filter is ignored if such a value is empty, begins with $, or contains / + or #."""
+
+    example = {"device": "*", "publish": ["%u/#"], "subscribe": ["#"]}
+    most = 1000
+
+    device: Annotated[str, option()]
+    """Name of a device, or a pattern: * stands for any characters, ? for one, and [abc] for one of
+    these."""
+    publish: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
+    """Topic filters of the nodes to which the device may publish. The first publication creates a
+    node, which is open to all devices that the rules let publish to it."""
+    subscribe: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
+    """Topic filters of the nodes that the device may read. It may subscribe to a node, a filter or
+    a share if one of these covers it. "#" does not cover names that begin with $."""
 
 
 class Readings(Rule, frozen=True, kw_only=True):

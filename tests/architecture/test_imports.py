@@ -18,12 +18,13 @@ from edge.engine.dispatch.hooks import Hooks
 
 ROOT = Path(__file__).parents[2]
 
-PURE_ENGINE_MODULES = {
+PURE_MODULES = {
     "edge.engine.rules.quota",
     "edge.engine.rules.access",
     "edge.engine.dispatch.item_attributes",
+    "edge.topics",
 }
-"""Rules of the engine that rules of features may use."""
+"""Modules of pure functions that rules of features may use."""
 
 SQL = re.compile(
     r"\b(SELECT\s.*\bFROM|INSERT\s.*\bINTO|UPDATE\s\S+\sSET|DELETE\sFROM|CREATE\sTABLE)\b|PRAGMA ",
@@ -72,7 +73,7 @@ def is_allowed(module: str, imported: str) -> bool:
             return part.name == "rules"
         return part.name not in PROTOCOLS or importer.name == part.name
     if importer.name == "rules":
-        return not imported.startswith("edge.") or imported in PURE_ENGINE_MODULES
+        return not imported.startswith("edge.") or imported in PURE_MODULES
     foreign_protocols = [name for name in PROTOCOLS if name != importer.name]
     return not imported.startswith(
         tuple(f"edge.{part}{name}" for name in foreign_protocols for part in ("", "routing."))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge import topics
@@ -173,6 +174,26 @@ _FILTERS = st.tuples(
     st.lists(st.sampled_from(["a", "b", "$c", "", "+"]), max_size=4),
     st.sampled_from(["#", "+", "a", ""]),
 ).map(lambda parts: "/".join([*parts[0], parts[1]]) or "+")
+
+
+_SHORT_FILTERS = _FILTERS.filter(lambda filter: filter.count("/") < 3)
+_SHORT_NAMES: Final = [
+    "/".join(levels) for n in range(1, 5) for levels in product(["a", "b", "$c", "", "z"], repeat=n)
+]
+"""Names that tell apart all filters of up to three levels: "z" is in no filter."""
+
+
+@settings(max_examples=500)
+@given(_SHORT_FILTERS, _SHORT_FILTERS)
+@example("#", "+/#")
+@example("+/#", "#")
+@example("a/#", "a")
+@example("a/+/#", "a/#")
+@example("#", "$c/#")
+def test_a_filter_matches_a_filter_if_it_matches_all_its_names(filter: str, other: str) -> None:
+    names = [name for name in _SHORT_NAMES if topics.matches(other, name)]
+    expected = all(topics.matches(filter, name) for name in names)
+    assert topics.matches(filter, other) is expected
 
 
 @given(st.lists(st.tuples(_FILTERS, st.booleans()), max_size=12), _NAMES)

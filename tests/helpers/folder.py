@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from edge.cli.commands import main
 from edge.config import load
+from edge.config.annotated_file import to_toml
+from edge.config.options import AccessRule
 from edge.engine.store import events
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import StoredEvent
@@ -35,6 +38,17 @@ def configure(folder: Path, section: str, /, **options: object) -> None:
         assert line
         after = f"{start}{name} = {json.dumps(value)}{end}"
     path.write_text(before + head + after, "utf-8")
+
+
+def set_access(folder: Path, *rules: AccessRule) -> None:
+    """Replace the rules `[[access]]` of the configuration."""
+    path = folder / load.FILE_NAME
+    rule = re.compile(r"^\[\[access\]\]\n(?:(?!\[).*\n)*", re.MULTILINE)
+    text = rule.sub("", path.read_text("utf-8"))
+    for options in map(structs.asdict, rules):
+        lines = "".join(f"{name} = {to_toml(value)}\n" for name, value in options.items())
+        text += f"\n[[access]]\n{lines}"
+    path.write_text(text, "utf-8")
 
 
 def change(folder: Path, unit: Callable[[Transaction], T]) -> T:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
+from edge.config.options import AccessRule
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.sessions import sessions
 from edge.engine.store.database import Transaction
@@ -121,6 +122,12 @@ def create(gateway: Gateway, full: str, node: str, **config: str | list[str]) ->
     configure = element("configure", form("node_config", config)) if config else ""
     reply = send_request(gateway, full, element("create", node=node) + configure)
     assert reply.type == "result", (reply.error, reply.text)
+
+
+def change_access(gateway: Gateway, *rules: AccessRule) -> None:
+    """Change the rules `[[access]]`, as a reload does."""
+    gateway.access[:] = rules
+    gateway.commit(gateway.router.context.run_external_change)
 
 
 def affiliate(gateway: Gateway, full: str, node: str, **accounts: str) -> Reply:

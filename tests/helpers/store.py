@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Readings, Uplink, Xmpp
+from edge.config.options import AccessRule, Pubsub, Readings, Uplink, Xmpp
 from edge.engine.dispatch.encoding import encode
 from edge.engine.dispatch.hooks import OffloadedWork, Work, new_context
 from edge.engine.rules.service_time import Now
@@ -214,14 +214,19 @@ class Gateway:
         *,
         accounts: bool = True,
         topics: Sequence[str] = (),
+        access: Sequence[AccessRule] = (),
         readings: Sequence[Readings] = (),
     ) -> None:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
         uplink = Uplink(topics=list(topics))
+        self.access = list(access)
+        """The rules `[[access]]`, which a test may change in place, as a reload does."""
         options = DOMAIN, self.limits, xmpp, pubsub
-        context = new_context(*options, accounts=accounts, uplink=uplink, readings=readings)
+        context = new_context(
+            *options, accounts=accounts, uplink=uplink, access=self.access, readings=readings
+        )
         self.router = Router(context)
         self.lifecycle = SessionLifecycle(self.router.context)
         self.sent: list[Sent] = []

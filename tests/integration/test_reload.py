@@ -17,10 +17,11 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.config import changes, load
+from edge.config.options import AccessRule
 from edge.ops.certificates import pki
 from edge.ops.gateway import control
 from sync.common.enrolment import format_enrolment
-from tests.helpers.folder import configure, fieldpost
+from tests.helpers.folder import configure, fieldpost, set_access
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.pki import issue_server, make_pki
 from tests.helpers.processes import Process, free_port, start
@@ -29,6 +30,7 @@ from tests.helpers.scripted_server import SECRET, serving
 from tests.helpers.xmpp import Client, authenticated, condition, log_in
 
 SECONDS = 20
+INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
 LOG = "<log xmlns='urn:xmpp:eventlog' id='Started' type='Notice'><message>It runs.</message></log>"
 
 
@@ -278,6 +280,48 @@ async def test_topics_apply(gateway: Gateway, process: Process) -> None:
         assert reload(gateway)["changed"] == ["uplink.topics", "readings"]
         assert (await publish()).get("type") == "result"
     assert [event["topic"] for event in gateway.events("logs")] == ["plant/t"] * 2
+
+
+async def test_access_rules_apply_to_existing_subscriptions(
+    gateway: Gateway, process: Process
+) -> None:
+    service = f"pubsub.{DOMAIN}"
+    own = AccessRule(device="*", publish=["%u/#"], subscribe=["#"])
+
+    def pubsub(content: str) -> str:
+        return f"<pubsub xmlns='http://jabber.org/protocol/pubsub'>{content}</pubsub>"
+
+    async with await pump(gateway, process) as device:
+        assert "access" in change_access(gateway, own)
+        subscribe = f"<subscribe node='#' jid='pump1@{DOMAIN}/fw'/>"
+        assert (await device.iq("set", pubsub(subscribe), service)).get("type") == "result"
+
+        async def publish(node: str) -> tuple[str | None, int]:
+            """Publish an item; return the answer's type, and the number of its notifications."""
+            request = pubsub(f"<publish node='{node}'><item>{LOG}</item></publish>")
+            device.send(f"<iq type='set' id='p' to='{service}'>{request}</iq>")
+            device.send(f"<iq type='get' id='d' to='{service}'>{INFO}</iq>")
+            found = [await device.stanza()]
+            while found[-1].get("id") != "d":
+                found.append(await device.stanza())
+            (answer,) = [each.get("type") for each in found if each.get("id") == "p"]
+            items = f".//{{http://jabber.org/protocol/pubsub#event}}items[@node='{node}']"
+            return answer, sum(each.find(items) is not None for each in found)
+
+        assert await publish("pump1/t") == ("result", 1)
+        assert await publish("other/t") == ("error", 0)
+        change_access(gateway, AccessRule(device="pump?", publish=["#"], subscribe=["other/#"]))
+        assert await publish("pump1/t") == ("result", 0)
+        assert await publish("other/t") == ("result", 1)
+        assert change_access(gateway) == ["access"]
+        assert await publish("pump1/t") == ("result", 1)
+        assert reload(gateway)["changed"] == []
+
+
+def change_access(gateway: Gateway, *rules: AccessRule) -> list[str]:
+    set_access(gateway.folder, *rules)
+    changed: list[str] = reload(gateway)["changed"]
+    return changed
 
 
 async def test_the_uplink_is_replaced(stopped: Gateway, tmp_path: Path) -> None:

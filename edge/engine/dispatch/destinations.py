@@ -135,7 +135,7 @@ def hand_over(
     if not acceptance.allowed:
         return Rejection(UNTRUSTED)
     if acceptance.error is not None:
-        return Rejection(NO_DESTINATION, acceptance.error)
+        return Rejection(acceptance.error.rule or NO_DESTINATION, acceptance.error)
     contents = read(context, destination, message)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeAli
 import msgspec
 
 from edge.config.limits import Limits
-from edge.config.options import Pubsub, Readings, Uplink, Xmpp
+from edge.config.options import AccessRule, Pubsub, Readings, Uplink, Xmpp
 from edge.engine.dispatch.addresses import AddressKind
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.rules.access import Sender, Trust
@@ -50,6 +50,7 @@ class Context(NamedTuple):
             component.
         uplink: the section `[uplink]`; its `topics` select the nodes whose items are sent to the
             centre.
+        access: the rules `[[access]]`; a reload changes them in place.
         readings: the tables `[[readings]]`; what is published to nodes that one of their filters
             matches is also sent to the centre.
     """
@@ -61,6 +62,7 @@ class Context(NamedTuple):
     has_accounts: bool
     trusted_domains: Sequence[str]
     uplink: Uplink
+    access: Sequence[AccessRule]
     readings: Sequence[Readings]
     hooks: Hooks
 
@@ -409,6 +411,7 @@ def new_context(
     *,
     accounts: bool = True,
     uplink: Uplink | None = None,
+    access: Sequence[AccessRule] = (),
     without: Collection[str] = (),
     readings: Sequence[Readings] = (),
 ) -> Context:
@@ -421,7 +424,7 @@ def new_context(
     register_features(hooks, accounts=accounts, without=without)
     options = domain, limits, xmpp, pubsub or Pubsub(), accounts
     trusted = () if accounts else xmpp.trusted_domains
-    return Context(*options, trusted, uplink or Uplink(), readings, hooks)
+    return Context(*options, trusted, uplink or Uplink(), access, readings, hooks)
 
 
 def register_features(hooks: Hooks, *, accounts: bool, without: Collection[str] = ()) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from edge.config import load
 from edge.config.annotated_file import reasons, render
 from edge.config.load import ARRAYS, SECTIONS, Address, Config
-from edge.config.options import MAX_RULES, Gateway, Readings, Section
+from edge.config.options import AccessRule, Gateway, Readings, Section
 from edge.errors import ConfigError
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
@@ -237,10 +238,45 @@ def test_component_has_no_nodes(option: str) -> None:
     section, _, name = option.partition(".")
     with pytest.raises(ConfigError, match=rf"{option} must be empty, because a component"):
         parse(f"{DOMAIN}{COMPONENT}[{section}]\n{name} = ['plant/#']\n")
+    with pytest.raises(ConfigError, match="access must be empty, because a component"):
+        parse(f"{DOMAIN}{COMPONENT}[[access]]\ndevice = '*'\n")
 
 
 def rule(options: str, filter: str = "plant/+/temp") -> str:
     return f"[[readings]]\nfilter = '{filter}'\n{options}\n"
+
+
+ACCESS: Final = f"{DOMAIN}[[access]]\ndevice = 'pump?'\npublish = ['%u/+']\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("device = 'a'\npublish = ['a/#/b']", ".publish: 'a/#/b': # must be the last level"),
+        ("device = 'a'\nsubscribe = ['']", ".subscribe: '': a filter must not be empty"),
+        ("device = 'a'\nsubscribe = 1", ".subscribe: it is 1, but must be a list"),
+        ("device = 'a'\nread = []", ".read: there is no such option"),
+        ("publish = []", ".device: it is missing"),
+        ("device = ''", ".device: '' is not the name of a device"),
+        ("device = 'Pump1'", ".device: 'Pump1' is not the name of a device in lower-case"),
+        ("device = 'a@gw.example'", ".device: 'a@gw.example' is not the name of a device"),
+    ],
+)
+def test_an_invalid_access_rule_is_refused_by_its_number(rule: str, problem: str) -> None:
+    assert parse(ACCESS).access == [AccessRule(device="pump?", publish=["%u/+"])]
+    with pytest.raises(ConfigError, match=f"^{re.escape('access[2]' + problem)}"):
+        parse(f"{ACCESS}[[access]]\n{rule}\n")
+
+
+def test_access_rules_are_limited() -> None:
+    text = "[[access]]\ndevice = '*'\n"
+    assert len(parse(DOMAIN + 1000 * text).access) == 1000
+    with pytest.raises(ConfigError, match=r"^access: there are 1001 tables, but at most 1000"):
+        parse(DOMAIN + 1001 * text)
+    filters = [f"n{number}" for number in range(101)]
+    assert len(parse(f"{DOMAIN}{text}publish = {filters[1:]}\n").access[0].publish) == 100
+    with pytest.raises(ConfigError, match=r"^access\[1\]\.publish: .* at most 100 entries"):
+        parse(f"{DOMAIN}{text}publish = {filters}\n")
 
 
 def test_readings_have_defaults_and_an_order() -> None:
@@ -264,7 +300,7 @@ def test_readings_have_defaults_and_an_order() -> None:
         (rule("name = '%1'\nfields = ['a', 'b']"), "[1].name: without %f, all fields would have"),
         (rule("fields = ['']"), "[1].fields: a path must not be empty"),
         (rule("fields = ['a']\nunit = {ab = 'W'}"), "[1].unit: 'ab' is not in readings[1].fields"),
-        (rule("") * (MAX_RULES + 1), ": there are 101 tables, but at most 100 are allowed"),
+        (rule("") * 101, ": there are 101 tables, but at most 100 are allowed"),
         ("[readings]\nfilter = 'a'\n", ": each must be a table that begins with [[readings]]"),
         ("[[readings]]\nname = '%f'\n", "[1].filter: it is missing"),
         (rule("unit = 5"), "[1].unit: it is 5, but must be a string or a table of strings"),

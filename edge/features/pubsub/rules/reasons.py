@@ -10,6 +10,7 @@ class Reason(Enum):
 
     # rights
     FORBIDDEN = "your affiliation with the node does not allow this"
+    NOT_ALLOWED_BY_RULE = "no rule in [[access]] allows this"
     CLOSED_NODE = "the node admits only affiliated accounts"
     PRESENCE_SUBSCRIPTION_REQUIRED = "the node admits only subscribers to an owner's presence"
     NOT_IN_ROSTER_GROUP = "the node admits only accounts in certain groups of an owner's roster"

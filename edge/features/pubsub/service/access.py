@@ -1,4 +1,7 @@
-"""Check what an account may do at a node (XEP-0060, sections 4.1, 4.5, 6.1.3, 6.5.9 and 7.1.3)."""
+"""Check what an account may do at a node (XEP-0060, sections 4.1, 4.5, 6.1.3, 6.5.9 and 7.1.3).
+
+The rules by topic (`topic_rights`) and the node's affiliations and models must both allow it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from edge.features.presence.service import roster
 from edge.features.pubsub.rules import affiliation as rules
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.rules.topic_rights import Right
+from edge.features.pubsub.service import topic_rights
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import affiliations, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
@@ -52,16 +57,18 @@ def affiliation_of(tx: Transaction, node: Node, bare: str) -> Affiliation:
     return affiliations.get(tx, node.id, bare)
 
 
-def may_subscribe(context: Context, tx: Transaction, node: Node, bare: str) -> bool:
-    """Return whether a bare JID may subscribe to a node."""
-    return _may_subscribe(context, tx, node, bare, affiliation_of(tx, node, bare))
+def may_subscribe(context: Context, tx: Transaction, node: Node, jid: str) -> bool:
+    """Return whether a bare or full JID may subscribe to a node."""
+    return _may_subscribe(context, tx, node, jid, affiliation_of(tx, node, _bare(jid)))
 
 
 def may_discover(
-    context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
+    context: Context, tx: Transaction, node: Node, jid: str, affiliation: Affiliation
 ) -> bool:
-    """Return whether service discovery lists a node to a bare JID with this affiliation."""
-    in_roster = _is_in_roster(context, tx, node, bare, affiliation)
+    """Return whether service discovery lists a node to a bare or full JID with this affiliation."""
+    if not any(topic_rights.is_allowed(context, tx, jid, each, node.name) for each in Right):
+        return False
+    in_roster = _is_in_roster(context, tx, node, _bare(jid), affiliation)
     return rules.may_discover(affiliation, node.config.access_model, in_roster=in_roster)
 
 
@@ -74,29 +81,37 @@ def may_cache_access(node: Node) -> bool:
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> Callable[[str], bool]:
-    """Return a function that does the same as `may_subscribe` for one node and many bare JIDs; the
+    """Return a function that does the same as `may_subscribe` for one node and many JIDs; the
     node's affiliations are read once, before the first call."""
     known = affiliations.of_node(tx, node.id)
 
-    def check(bare: str) -> bool:
-        return _may_subscribe(context, tx, node, bare, known.get(bare, Affiliation.NONE))
+    def check(jid: str) -> bool:
+        return _may_subscribe(context, tx, node, jid, known.get(_bare(jid), Affiliation.NONE))
 
     return check
 
 
-def check_read(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
-    """Check that the sender may subscribe to a node and retrieve its items; raises `PubsubError`
-    (sections 6.1.3 and 6.5.9)."""
+def get_readable_node(context: Context, tx: Transaction, sender: Sender, name: str | None) -> Node:
+    """Return a node to which the sender may subscribe and whose items it may retrieve; raises
+    `PubsubError` (sections 6.1.3 and 6.5.9)."""
+    if name:  # first: whether the node exists is not disclosed
+        topic_rights.require(context, tx, sender, Right.SUBSCRIBE, name)
+    node = get_node(tx, name)
     affiliation = affiliation_of(tx, node, sender.bare)
-    if not _may_subscribe(context, tx, node, sender.bare, affiliation):
+    if not _may_subscribe(context, tx, node, sender.full, affiliation):
         raise PubsubError(_refusal_reason(node, affiliation))
+    return node
 
 
-def check_discovery(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
-    """Check that the sender may discover a node (XEP-0030); raises `PubsubError`."""
+def get_discoverable_node(context: Context, tx: Transaction, sender: Sender, name: str) -> Node:
+    """Return a node that the sender may discover (XEP-0030); raises `PubsubError`."""
+    if not topic_rights.is_allowed(context, tx, sender.full, Right.PUBLISH, name):
+        topic_rights.require(context, tx, sender, Right.SUBSCRIBE, name)
+    node = get_node(tx, name)
     affiliation = affiliation_of(tx, node, sender.bare)
-    if not may_discover(context, tx, node, sender.bare, affiliation):
+    if not may_discover(context, tx, node, sender.full, affiliation):
         raise PubsubError(_refusal_reason(node, affiliation))
+    return node
 
 
 def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
@@ -110,10 +125,16 @@ def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
 
 
 def _may_subscribe(
-    context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
+    context: Context, tx: Transaction, node: Node, jid: str, affiliation: Affiliation
 ) -> bool:
-    in_roster = _is_in_roster(context, tx, node, bare, affiliation)
+    if not topic_rights.is_allowed(context, tx, jid, Right.SUBSCRIBE, node.name):
+        return False
+    in_roster = _is_in_roster(context, tx, node, _bare(jid), affiliation)
     return rules.may_subscribe(affiliation, node.config.access_model, in_roster=in_roster)
+
+
+def _bare(jid: str) -> str:
+    return jid.partition("/")[0]
 
 
 def _is_in_roster(

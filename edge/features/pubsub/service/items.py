@@ -10,7 +10,8 @@ from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules import affiliation
 from edge.features.pubsub.rules.reasons import Reason
-from edge.features.pubsub.service import access
+from edge.features.pubsub.rules.topic_rights import Right
+from edge.features.pubsub.service import access, topic_rights
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.service.notifications import ItemRetracted, announce
@@ -75,8 +76,7 @@ def retrieve(
     Raises:
         PubsubError: the request is refused, or none of the items in `ids` exists.
     """
-    node = access.get_node(tx, name)
-    access.check_read(context, tx, node, sender)
+    node = access.get_readable_node(context, tx, sender, name)
     if node.config.queueing:
         raise PubsubError(Reason.IS_QUEUE)
     if not node.config.persist_items:
@@ -125,8 +125,7 @@ def list_ids(
     context: Context, tx: Transaction, sender: Sender, name: str, page: PageRequest
 ) -> ItemIdPage:
     """Return a page of a node's ItemIDs (section 5.5); raises `PubsubError`."""
-    node = access.get_node(tx, name)
-    access.check_read(context, tx, node, sender)
+    node = access.get_readable_node(context, tx, sender, name)
     start, size = page.start or 0, page.size
     if page.after is not None:
         start = items.count_before(tx, node.id, _position(tx, node, page.after)) + 1
@@ -159,6 +158,7 @@ def retract(
     Args:
         notify: whether to notify subscribers; if `None`, the node's configuration decides.
     """
+    topic_rights.require(context, tx, sender, Right.PUBLISH, node.name)
     author = items.author(tx, node.id, id)
     own = author in (None, sender.bare)
     if not affiliation.may_delete_item(access.affiliation_of(tx, node, sender.bare), own=own):

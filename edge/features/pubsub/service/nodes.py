@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge import topics
 from edge.engine.dispatch.hooks import Context
 from edge.engine.log import refusals
 from edge.engine.rules import quota
-from edge.engine.rules.access import Sender
+from edge.engine.rules.access import Sender, may_manage_nodes
 from edge.engine.store import events
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
@@ -18,7 +18,8 @@ from edge.features.pubsub.rules import node_config
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
 from edge.features.pubsub.rules.reasons import Reason
-from edge.features.pubsub.service import access, queueing
+from edge.features.pubsub.rules.topic_rights import Right
+from edge.features.pubsub.service import access, queueing, topic_rights
 from edge.features.pubsub.service import subscriptions as subscribing
 from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
 from edge.features.pubsub.service.notifications import (
@@ -33,6 +34,8 @@ from edge.features.pubsub.service.notifications import (
 )
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
+
+OPEN: Final = NodeConfig(publish_model="open")
 
 _DISCOVERY_BATCH = 256
 
@@ -61,17 +64,33 @@ def create(
     return node
 
 
-def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str) -> bool:
-    """Return whether publishing to a node that does not exist creates it (`[pubsub] auto_create`).
+def create_for(
+    context: Context, tx: Transaction, sender: Sender, name: str, config: NodeConfig
+) -> None:
+    """Create a node at the request of a sender, who must have the right to publish to it and
+    becomes its owner; raises `PubsubError` as `create` does, and if the sender lacks the right."""
+    topic_rights.require(context, tx, sender, Right.PUBLISH, name)
+    create(context, tx, name, sender.bare, config)
+
+
+def find_auto_created(
+    context: Context, tx: Transaction, sender: Sender, name: str
+) -> NodeConfig | None:
+    """Return the configuration of the node that publishing to a node that does not exist creates,
+    or `None` if it creates none. The rights of the sender are checked before.
+
+    A node that a rule creates (`[[access]]`) is open, because the rules decide who publishes to it.
+    The operator, who needs no rule, creates only nodes that `[pubsub] auto_create` selects.
 
     Raises:
-        PubsubError: the option allows it, but the name is invalid or there are too many nodes.
+        PubsubError: the name is invalid or there are too many nodes.
     """
-    if not topics.matches_any(context.pubsub.auto_create, name):
-        return False
+    is_by_rule = context.access and not may_manage_nodes(sender)
+    if not (is_by_rule or topics.matches_any(context.pubsub.auto_create, name)):
+        return None
     check_name(context, name)
     _check_room(context, tx, sender.bare)
-    return True
+    return OPEN if is_by_rule else DEFAULT
 
 
 def check_name(context: Context, name: str) -> None:
@@ -307,22 +326,21 @@ class NodeInfo(NamedTuple):
 def describe(context: Context, tx: Transaction, sender: Sender, name: str) -> NodeInfo:
     """Return a node, its owners and its number of subscriptions, for service discovery (sections
     5.3 and 5.4); raises `PubsubError`."""
-    node = access.get_node(tx, name)
-    access.check_discovery(context, tx, node, sender)
+    node = access.get_discoverable_node(context, tx, sender, name)
     owners, count = affiliations.owners(tx, node.id), nodes.count_subscriptions(tx, node.id)
     return NodeInfo(node, owners, count)
 
 
-def discoverable_titles(context: Context, tx: Transaction, bare: str) -> dict[str, str]:
-    """Return the titles of the nodes that a bare JID may discover, by node name, sorted by name
+def discoverable_titles(context: Context, tx: Transaction, sender: Sender) -> dict[str, str]:
+    """Return the titles of the nodes that the sender may discover, by node name, sorted by name
     (section 5.2). All nodes are read, which takes about 20 ms for 1000 nodes."""
-    known = {id: affiliation for id, _, affiliation in affiliations.of_jid(tx, bare)}
+    known = {id: affiliation for id, _, affiliation in affiliations.of_jid(tx, sender.bare)}
     titles: dict[str, str] = {}
     after = ""
     while batch := nodes.page(tx, after, _DISCOVERY_BATCH):
         for node in batch:
             affiliation = known.get(node.id, Affiliation.NONE)
-            if access.may_discover(context, tx, node, bare, affiliation):
+            if access.may_discover(context, tx, node, sender.full, affiliation):
                 titles[node.name] = node.config.title
         after = batch[-1].name
     return titles

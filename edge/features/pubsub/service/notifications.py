@@ -164,7 +164,7 @@ def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recip
     if not found:
         return ()
     has_access = access_check(context, tx, node)
-    found = [one for one in found if one.options.deliver and has_access(one.bare)]
+    found = [one for one in found if one.options.deliver and has_access(one.jid)]
     counts = Counter(one.jid for one in found)
     return [
         Recipient(
@@ -294,7 +294,7 @@ def _nodes_with_last_items(
         node = nodes.get(tx, name)
         if node is None or not _sends_last_item(node.config):
             continue
-        if filter is not None and not may_subscribe(context, tx, node, subscription.bare):
+        if filter is not None and not may_subscribe(context, tx, node, subscription.jid):
             continue
         room -= size
         if found and (room < 0 or len(found) >= limits.last_items):

@@ -26,7 +26,7 @@ from edge.engine.store.events import NewEvent
 from edge.features.eventlog import decoders
 from edge.features.eventlog import service as eventlog
 from edge.features.pubsub.rules import affiliation, node_config
-from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
+from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig
 from edge.features.pubsub.rules.publication import (
     DEFAULT_OPTIONS,
     DELAY,
@@ -38,7 +38,8 @@ from edge.features.pubsub.rules.publication import (
 )
 from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.rules.replacement import Existing, ExistingItem, Outcome, decide
-from edge.features.pubsub.service import access, notifications, queueing
+from edge.features.pubsub.rules.topic_rights import Right
+from edge.features.pubsub.service import access, notifications, queueing, topic_rights
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import NodePurged
@@ -110,7 +111,12 @@ class Publication(NamedTuple):
 def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
     """Publish an item. A refusal raises `PubsubError` and publishes nothing; it is logged if the
     payload is unreadable, a limit would be exceeded, or the ItemID belongs to another item."""
-    node = find_target(context, tx, sender, request.node, request.preconditions)
+    try:
+        node = find_target(context, tx, sender, request.node, request.preconditions)
+    except PubsubError as error:
+        if error.rule is not None:
+            refusals.log(context, tx, sender, error.rule)
+        raise
     fault = find_fault(request.shape, node.config, request.item.attributes)
     if fault is not None:
         raise PubsubError(fault.reason, fault.text)
@@ -192,13 +198,16 @@ def find_target(
 
     Raises:
         PubsubError: the node does not exist, the sender may not publish to it, or a precondition is
-            not met (sections 7.1.3 and 7.1.5).
+            not met (sections 7.1.3 and 7.1.5). The refusal by a rule is to be logged by the caller,
+            under the error's `rule`.
     """
+    topic_rights.check(context, tx, sender, Right.PUBLISH, name)
     node = nodes.get(tx, name)
     if node is None:
-        if not node_service.may_auto_create(context, tx, sender, name):
+        default = node_service.find_auto_created(context, tx, sender, name)
+        if default is None:
             raise PubsubError(Reason.NODE_NOT_FOUND)
-        config = _apply_preconditions(context, DEFAULT, preconditions)
+        config = _apply_preconditions(context, default, preconditions)
         return Node(NEW_NODE, name, sender.bare, config, 0, 0)
     access.check_publish(tx, node, sender)
     if preconditions and _apply_preconditions(context, node.config, preconditions) != node.config:

@@ -101,6 +101,9 @@ class Queues(Protocol):
     def release_withheld(self, context: Context, tx: Transaction, node: Node) -> None:
         """Assign a node's items that no member could access, after the access to it changed."""
 
+    def release_all_withheld(self, context: Context, tx: Transaction) -> None:
+        """Assign the items of all nodes that no member could access, after rules changed."""
+
 
 def of(context: Context) -> Queues:
     """Return the operations."""

@@ -33,7 +33,8 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.service import access, notifications, queueing
+from edge.features.pubsub.rules.topic_rights import Right
+from edge.features.pubsub.service import access, notifications, queueing, topic_rights
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.queueing import Queue
 from edge.features.pubsub.store import nodes, subscriptions
@@ -174,7 +175,7 @@ def subscribe(
     """
     if jid not in (sender.bare, sender.full):
         raise PubsubError(Reason.INVALID_SUBSCRIBER)
-    subject = _find_subject(context, tx, sender, target)
+    subject = _find_subject(context, tx, sender._replace(full=jid), target)
     kind, max_requests = subject.kind, context.limits.queue_requests
     if kind is SubscriptionKind.QUEUE and REQUESTS not in values:
         raise PubsubError(Reason.CONFIGURATION_REQUIRED)
@@ -200,14 +201,19 @@ def subscribe(
     return found
 
 
-def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
+def _find_subject(
+    context: Context, tx: Transaction, subscriber: Sender, target: Target
+) -> _Subject:
+    """Return what a subscription refers to, after a check of rights; `subscriber` is the sender,
+    with the JID to subscribe as its full JID."""
+    if target.filter is not None:
+        topic_rights.require(context, tx, subscriber, Right.SUBSCRIBE, target.filter)
     if target.share is not None:
         queue = queueing.of(context).of_share(tx, *target.share)
         return _Subject(SubscriptionKind.SHARE, None, queue)
     if target.filter is not None:
         return _Subject(SubscriptionKind.PLAIN)
-    node = access.get_node(tx, target.text)
-    access.check_read(context, tx, node, sender)
+    node = access.get_readable_node(context, tx, subscriber, target.text)
     if not node.config.queueing:
         return _Subject(SubscriptionKind.PLAIN, node)
     return _Subject(SubscriptionKind.QUEUE, node, queueing.of(context).of_node(tx, node.id))
@@ -304,7 +310,7 @@ def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
     """
     may_subscribe = access.access_check(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
-        if not may_subscribe(subscription.bare):
+        if not may_subscribe(subscription.jid):
             end(context, tx, subscription, SubscriptionEnd.UNAUTHORIZED)
     queueing.of(context).release_withheld(context, tx, node)
 
@@ -440,7 +446,7 @@ def _check_change(
         problem = f"{change.jid.bare} is not an active account of this gateway"
     elif node.config.queueing:
         problem = "accounts must subscribe to a queue node themselves"
-    elif not access.may_subscribe(context, tx, node, bare):
+    elif not access.may_subscribe(context, tx, node, change.jid.full):
         problem = f"{change.jid.bare} may not subscribe to this node"
     if problem:
         raise PubsubError(Reason.SUBSCRIPTION_NOT_ACCEPTABLE, problem)

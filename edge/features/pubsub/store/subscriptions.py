@@ -231,9 +231,9 @@ def members(tx: Transaction, queue: int) -> list[Subscription]:
 
 
 def member_jids(tx: Transaction, queue: int) -> Iterator[str]:
-    """Yield the bare JIDs of a queue's members; rows are read one by one, on demand."""
+    """Yield the subscribed JIDs of a queue's members; rows are read one by one, on demand."""
     for (jid,) in tx.run(_MEMBER_JIDS, (queue,)):
-        yield jid.partition("/")[0]
+        yield jid
 
 
 def has_members(tx: Transaction, queue: int) -> bool:

@@ -31,7 +31,7 @@ def info(context: Context, stanza: Stanza) -> Work:
             return work
     name = stanza.children[0].attrs.get("node")
     if name is None:
-        auto_create = (AUTO_CREATE,) if context.pubsub.auto_create else ()
+        auto_create = (AUTO_CREATE,) if context.pubsub.auto_create or context.access else ()
         features = tuple(sorted((*context.hooks.of(XmppHooks).pubsub_advertised, *auto_create)))
         payload = disco.query(DISCO_INFO, disco.describe(IDENTITY, features))
         return lambda _tx, sender: answers.result(stanza, sender, payload)
@@ -86,7 +86,7 @@ def list_(context: Context, stanza: Stanza) -> Work | OffloadedWork:
 def _list_nodes(
     context: Context, tx: Transaction, sender: Sender, request: rsm.Request | None
 ) -> bytes:
-    titles = nodes.discoverable_titles(context, tx, sender.bare)
+    titles = nodes.discoverable_titles(context, tx, sender)
     page = rsm.page(request, list(titles))
     content = b"".join(
         _item_element(context, {"node": name, "name": titles[name] or None}) for name in page.ids

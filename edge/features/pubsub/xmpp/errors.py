@@ -27,6 +27,7 @@ class _Answer(NamedTuple):
 
 _ANSWERS: Final[Mapping[Reason, _Answer]] = {
     Reason.FORBIDDEN: _Answer("forbidden"),
+    Reason.NOT_ALLOWED_BY_RULE: _Answer("forbidden"),
     Reason.CLOSED_NODE: _Answer("not-allowed", "closed-node"),
     Reason.PRESENCE_SUBSCRIPTION_REQUIRED: _Answer(
         "not-authorized", "presence-subscription-required"

@@ -29,7 +29,7 @@ def create(context: Context, stanza: Stanza) -> Work:
     nodes.check_name(context, name)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        nodes.create(context, tx, name, sender.bare, config)
+        nodes.create_for(context, tx, sender, name, config)
         return b"" if requested else pubsub.payload(serialize.tag("create", {"node": name}))
 
     return answers.service_work(context, stanza, act)

@@ -1,9 +1,9 @@
 """Dispatch: assign the ready items of a queue to connected members that have room.
 
-Items of a shared subscription may come from nodes with different access rights. An item goes only
-to a member that may subscribe to its node. If no such member is connected, the item is withheld
-until a member joins or rights change, so that it does not block other items. Source:
-docs/reference/protocol.md, on shared subscriptions.
+Items of a shared subscription may come from nodes with different access rights, and the rules of
+`[[access]]` may change. An item goes only to a member that may subscribe to its node. If no such
+member is connected, the item is withheld until a member joins or rights change, so that it does not
+block other items. Source: docs/reference/protocol.md, on shared subscriptions.
 
 Theory of operation
 
@@ -32,8 +32,10 @@ from typing import Final, NamedTuple
 from edge.engine.dispatch.hooks import Context
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
+from edge.features.pubsub.rules.topic_rights import Right
 from edge.features.pubsub.service.access import may_subscribe
 from edge.features.pubsub.service.queries import find_node, find_subscription
+from edge.features.pubsub.service.topic_rights import is_allowed
 from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, ReadyItem
 from edge.features.queues.service import notifications, share_delivery
@@ -92,6 +94,8 @@ def assign_new(context: Context, tx: Transaction, queue: Queue, new: NewQueuedIt
         return False
     free = queue_members.with_room(tx, queue.id, 1)
     if not free:
+        return False
+    if not is_allowed(context, tx, free[0].member.full, Right.SUBSCRIBE, new.node):
         return False
     to, until = free[0], now + queue.lock_timeout
     tx.wake_at(until)
@@ -249,21 +253,20 @@ def _choose_eligible(
     """Return the first choice if that member may subscribe to the item's node; otherwise the least
     loaded member with room that may. If no connected member may, withhold the items of the node."""
     node = find_node(tx, item.node) if queue.node is None else None
-    if node is None:
+
+    def is_eligible(one: ConnectedMember) -> bool:
+        if node is None:  # affiliations are checked when a member joins the queue of a node
+            return is_allowed(context, tx, one.member.full, Right.SUBSCRIBE, item.node)
+        return may_subscribe(context, tx, node, one.member.full)
+
+    if is_eligible(first_choice):
         return _Choice(first_choice)
-    if may_subscribe(context, tx, node, _bare(first_choice)):
-        return _Choice(first_choice)
-    connected = queue_members.connected(tx, queue.id)
-    eligible = [one for one in connected if may_subscribe(context, tx, node, _bare(one))]
+    eligible = [one for one in queue_members.connected(tx, queue.id) if is_eligible(one)]
     if not eligible:
         queue_items.withhold(tx, queue.id, item.node)
         return _Choice(None, is_withheld=True)
     free = [one for one in eligible if one.member.has_room]
     return _Choice(min(free, key=lambda one: one.member.in_flight) if free else None)
-
-
-def _bare(connected: ConnectedMember) -> str:
-    return connected.member.full.partition("/")[0]
 
 
 def _stall(tx: Transaction, connected: ConnectedMember) -> None:

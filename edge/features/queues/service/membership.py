@@ -159,6 +159,13 @@ def release_withheld(context: Context, tx: Transaction, node: Node) -> None:
             dispatch(context, tx, queue)
 
 
+def release_all_withheld(context: Context, tx: Transaction) -> None:
+    """Make all withheld items ready and assign them, after the rules of access changed."""
+    for queue in queue_items.queues_with_withheld(tx):
+        queue_items.release_withheld(tx, queue)
+        dispatch(context, tx, queue)
+
+
 # Sessions
 
 

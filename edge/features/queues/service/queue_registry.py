@@ -26,6 +26,7 @@ from edge.features.queues.service import membership, operations
 from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.service.membership import end_membership as end_membership
 from edge.features.queues.service.membership import join as join
+from edge.features.queues.service.membership import release_all_withheld as release_all_withheld
 from edge.features.queues.service.membership import release_withheld as release_withheld
 from edge.features.queues.service.operations import delete_item as delete_item
 from edge.features.queues.store import queue_items, queue_members, queues

@@ -217,6 +217,10 @@ _RELEASE_WITHHELD: Final = """
 UPDATE queue_items INDEXED BY queue_items_due SET state = 'ready'
 WHERE queue = ? AND state = 'delayed' AND due IS NULL
 """
+_QUEUES_WITH_WITHHELD: Final = """
+SELECT DISTINCT queue FROM queue_items INDEXED BY queue_items_due
+WHERE state = 'delayed' AND due IS NULL ORDER BY queue
+"""
 _DEAD_LETTER_NODE: Final = """
 UPDATE queue_items SET state = 'dead', reason = ?, expires = NULL
 WHERE queue = ? AND state IN ('ready', 'delayed') AND node = ?
@@ -557,7 +561,7 @@ def locked_by(tx: Transaction, jid: str) -> list[QueuedItem]:
     return _items(tx, _LOCKED_BY_BARE, (jid, jid))
 
 
-# Items of shared subscriptions that no connected member may read
+# Items that no connected member may read
 
 
 def withhold(tx: Transaction, queue: int, node: str) -> None:
@@ -568,6 +572,11 @@ def withhold(tx: Transaction, queue: int, node: str) -> None:
 def release_withheld(tx: Transaction, queue: int) -> bool:
     """Make all withheld items of a queue ready; return whether the queue had any."""
     return _change(tx, _RELEASE_WITHHELD, (queue,)) > 0
+
+
+def queues_with_withheld(tx: Transaction) -> list[int]:
+    """Return the numbers of the queues that have withheld items."""
+    return [queue for (queue,) in tx.rows(_QUEUES_WITH_WITHHELD)]
 
 
 def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:

@@ -7,8 +7,17 @@ from typing import Final
 
 import pytest
 
-from tests.helpers.pubsub import OWNER, affiliate, create, element, form, send_request
-from tests.helpers.shared_subscriptions import item_states, join, plain_items, publish
+from edge.config.options import AccessRule
+from tests.helpers.pubsub import (
+    OWNER,
+    affiliate,
+    change_access,
+    create,
+    element,
+    form,
+    send_request,
+)
+from tests.helpers.shared_subscriptions import SHARE, item_states, join, plain_items, publish
 from tests.helpers.store import DOMAIN, Gateway, MakeGateway
 
 BOSS: Final = f"boss@{DOMAIN}/fw"
@@ -30,9 +39,9 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
     return gateway
 
 
-def _join(gateway: Gateway, *fulls: str, **values: str) -> None:
+def _join(gateway: Gateway, *fulls: str, share: str = SHARE, **values: str) -> None:
     for full in fulls:
-        join(gateway, full, jid=full, qos="0", **values)
+        join(gateway, full, share, jid=full, **{"qos": "0"} if share == SHARE else {}, **values)
 
 
 def _request(gateway: Gateway, content: str) -> None:
@@ -117,3 +126,36 @@ def test_other_items_survive_the_deletion_of_their_node(gateway: Gateway) -> Non
     gateway.bind(MEMBER)
     gateway.run_timers()
     assert plain_items(gateway, MEMBER) == ["a"]
+
+
+def test_changed_rules_apply_to_members_of_a_share(gateway: Gateway) -> None:
+    _join(gateway, OUTSIDER, MEMBER)
+    boss = AccessRule(device="boss", publish=["plant/#"])
+    change_access(gateway, boss, AccessRule(device="member", subscribe=["plant/#"]))
+    publish(gateway, "a", "b", node=OPEN, full=BOSS)
+    assert plain_items(gateway, OUTSIDER) == []
+    assert plain_items(gateway, MEMBER) == ["a", "b"]
+    gateway.end(MEMBER)
+    publish(gateway, "c", node=OPEN, full=BOSS)
+    assert item_states(gateway) == [("c", "delayed")]
+    change_access(gateway)
+    assert plain_items(gateway, OUTSIDER) == ["c"]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["assigned at once", "waits in the queue"])
+def test_changed_rules_apply_to_workers_of_a_queue_node(gateway: Gateway, waits: bool) -> None:
+    create(gateway, BOSS, "plant/jobs", queueing="1")
+    boss = AccessRule(device="boss", publish=["plant/#"])
+    may = AccessRule(device="*", subscribe=["plant/jobs"])
+    if not waits:
+        _join(gateway, OUTSIDER, share="plant/jobs", queue_requests="2")
+    change_access(gateway, boss, may)
+    publish(gateway, "a", node="plant/jobs", full=BOSS)
+    if waits:
+        _join(gateway, OUTSIDER, share="plant/jobs", queue_requests="2")
+    assert plain_items(gateway, OUTSIDER) == ["a"]
+    change_access(gateway, boss)
+    publish(gateway, "b", node="plant/jobs", full=BOSS)
+    assert plain_items(gateway, OUTSIDER) == []
+    change_access(gateway, boss, may)
+    assert plain_items(gateway, OUTSIDER) == ["b"]

@@ -128,6 +128,18 @@ def test_mistakes_and_changes_in_an_array_are_reported_by_number(folder: Path) -
     ]
 
 
+def test_all_mistakes_of_access_rules_are_reported() -> None:
+    text = f"""{DOMAIN}[[access]]
+device = "pump?"
+publish = ["a/#/b", "c+"]
+[[access]]
+device = "PUMP"
+"""
+    assert [option for option, _text in faults(text)] == [
+        "access[1].publish", "access[1].publish", "access[2].device",
+    ]  # fmt: skip
+
+
 def test_mistake_sets_the_exit_status_of_text_and_json(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
     result = check(folder)
