@@ -19,6 +19,7 @@ from typing import Final
 
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.message_steps import PlainMessages
+from benchmarks.mqtt_steps import Publications
 from benchmarks.pubsub_steps import FannedOutItems, QueuedItems, new_router
 from benchmarks.relay_steps import RelayedMessages
 from edge.engine.store.database import Transaction
@@ -33,6 +34,7 @@ _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
 STEPS: Final = (
     *("parse", "route", "exchange", "relay", "message", "acknowledged_message", "publish", "queue"),
+    *("mqtt_qos0", "mqtt_qos1", "mqtt_qos2"),
 )
 
 
@@ -81,6 +83,8 @@ def _prepare(step: str, subject: SensorStream, tx: Transaction) -> Callable[[], 
         return partial(PlainMessages(tx, new_router(), acknowledged=stored).send, tx)
     if step == "publish":
         return partial(FannedOutItems(tx, new_router()).fan_out, tx)
+    if step.startswith("mqtt_qos"):
+        return partial(Publications(tx, int(step[-1])).publish, tx)
     if step == "queue":
         return partial(QueuedItems(tx, new_router()).work, tx)
     return partial(subject.exchange, tx)

@@ -27,6 +27,11 @@ _STEPS: Final = {
         "a message from device to device, assured on both hops, without a commit",
         "relay",
     ),
+    "test_publication_over_mqtt_without_commit": (
+        "a retained publication over MQTT at QoS 2: PUBLISH and PUBREL, rows and answers, without a"
+        " commit",
+        "mqtt_qos2",
+    ),
 }
 
 

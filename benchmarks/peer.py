@@ -1,6 +1,6 @@
-"""A client's login over blocking sockets: STARTTLS, SCRAM-SHA-256, bind.
+"""A client's login over blocking sockets: STARTTLS, SCRAM-SHA-256, bind; or MQTT's CONNECT.
 
-Answers are not parsed: each is read up to its expected ending.
+Stanzas are not parsed: each is read up to its expected ending.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.payload import DOMAIN, HEADER
+from edge.mqtt.codec import PacketParser, encode
+from edge.mqtt.packets import V5, ConnAck, Connect, Fault, Packet, PingReq, PingResp
 
 PASSWORD: Final = "benchmark"
 """Password of every device, in the temporary folder of a run."""
@@ -76,6 +78,35 @@ def ping(connection: socket.socket) -> None:
     """Send the server a ping and wait for the answer (XEP-0199); raises `LoginError`."""
     connection.sendall(b"<iq type='get' id='ping'><ping xmlns='urn:xmpp:ping'/></iq>")
     _until(connection, b"/>")
+
+
+def login_mqtt(target: Target, number: int, tls: ssl.SSLContext | None) -> socket.socket:
+    """Connect as `device(number)` over MQTT; return a blocking socket; raises `LoginError`."""
+    connection, name = connect(target), device(number)
+    if tls is not None:
+        connection = tls.wrap_socket(connection, server_hostname=DOMAIN)
+    request = Connect(name, user_name=name, password=PASSWORD.encode())
+    answer = _ask_mqtt(connection, request)
+    if not isinstance(answer, ConnAck) or answer.reason:
+        connection.close()
+        raise LoginError(f"{name} cannot log in: {answer}")
+    return connection
+
+
+def ping_mqtt(connection: socket.socket) -> None:
+    """Send the server a PINGREQ and wait for the PINGRESP; raises `LoginError`."""
+    answer = _ask_mqtt(connection, PingReq())
+    if not isinstance(answer, PingResp):
+        raise LoginError(f"expected a PINGRESP, not {answer}")
+
+
+def _ask_mqtt(connection: socket.socket, packet: Packet) -> Packet | Fault:
+    connection.sendall(encode(packet, V5))
+    parser = PacketParser(MAX_ANSWER, V5, from_client=False)
+    while data := connection.recv(MAX_ANSWER):
+        if found := parser.feed(data):
+            return found[0]
+    raise LoginError(f"the server closed the connection after {packet}")
 
 
 def connect(target: Target, source: str = "") -> socket.socket:

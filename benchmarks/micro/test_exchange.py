@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.mqtt_steps import Publications
 from benchmarks.payload import STANZA_BYTES
 from benchmarks.relay_steps import RelayedMessages
 
@@ -27,3 +28,8 @@ def test_exchange_without_commit(benchmark: BenchmarkFixture) -> None:
 def test_relay_without_commit(benchmark: BenchmarkFixture) -> None:
     with transaction(SensorStream()) as tx:
         benchmark(RelayedMessages(tx).relay, tx)
+
+
+def test_publication_over_mqtt_without_commit(benchmark: BenchmarkFixture) -> None:
+    with transaction(SensorStream()) as tx:
+        benchmark(Publications(tx, qos=2).publish, tx)

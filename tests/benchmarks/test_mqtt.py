@@ -14,8 +14,11 @@ import pytest
 
 from benchmarks import mqtt, native, server
 from benchmarks.__main__ import main
+from benchmarks.exchange_steps import MESSAGES, SensorStream, transaction
+from benchmarks.mqtt_steps import Publications
 from benchmarks.peer_servers import MQTT, find_program
 from benchmarks.peers import AWAY, Case, PeerRuns
+from benchmarks.relay_steps import GROUP
 from edge.config import load
 from edge.mqtt.packets import V5, V311
 from tests.benchmarks.test_peers import RUN, built
@@ -161,6 +164,19 @@ def test_messages_without_effect_are_counted(
 def test_a_window_is_at_most_the_receive_maximum_of_the_server() -> None:
     assert measured(1, V5, "")["numbers"] == {1, 2}
     assert measured(1, V5, "", receive_maximum=1)["numbers"] == {1}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_measured_publication_uses_the_gateways_handlers_and_can_be_repeated(qos: int) -> None:
+    with transaction(SensorStream()) as tx:
+        publications = Publications(tx, qos)
+        for _ in range(2 * GROUP):
+            publications.publish(tx)
+        tx.run_before_commit()
+        assert tx.row("SELECT count(*) FROM held") == (0,)
+        assert tx.row("SELECT count(*) FROM dead") == (0,)
+        (content,) = tx.row("SELECT body FROM items")
+        assert content.endswith(b"%08d" % ((2 * GROUP - 1) % MESSAGES))
 
 
 CASE = Case("log", 50, 2)

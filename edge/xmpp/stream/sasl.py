@@ -20,6 +20,7 @@ import secrets
 
 from edge.credentials import MECHANISMS as HASHES
 from edge.credentials import Credentials
+from edge.xmpp.errors import UsageError, WireError
 
 PLAIN = "PLAIN"
 EXTERNAL = "EXTERNAL"
@@ -61,12 +62,12 @@ _FINAL = re.compile(
 _ESCAPE = re.compile("=(2C|3D)?")
 
 
-class SaslFailure(Exception):
+class SaslFailure(WireError):
     """Authentication failed (RFC 6120, section 6.5); the client may try again."""
 
     def __init__(self, condition: str, text: str = "") -> None:
         if condition not in FAILURES:
-            raise ValueError(f"unknown SASL failure condition: {condition}")
+            raise UsageError(f"unknown SASL failure condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
 
@@ -148,10 +149,10 @@ class ScramExchange:
         """Return the server's first message for the account's credentials.
 
         Raises:
-            ValueError: the credentials are for another mechanism.
+            UsageError: the credentials are for another mechanism.
         """
         if credentials.mechanism != self.mechanism:
-            raise ValueError(f"credentials of {credentials.mechanism} for {self.mechanism}")
+            raise UsageError(f"credentials of {credentials.mechanism} for {self.mechanism}")
         self._credentials = credentials
         salt = base64.b64encode(credentials.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credentials.iterations}"
@@ -163,11 +164,11 @@ class ScramExchange:
 
         Raises:
             SaslFailure: `malformed-request`, or `not-authorized`.
-            RuntimeError: there was no challenge, or it has been answered.
+            UsageError: there was no challenge, or it has been answered.
         """
         credentials, self._credentials = self._credentials, None
         if credentials is None:
-            raise RuntimeError("`finish` must be called once, after `challenge`")
+            raise UsageError("`finish` must be called once, after `challenge`")
         match = _FINAL.fullmatch(_text(response))
         if match is None:
             raise SaslFailure("malformed-request")
