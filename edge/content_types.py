@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 XML: Final = "application/xml"
@@ -22,3 +24,26 @@ def is_utf8(content_type: str) -> bool:
     """Return whether the parameters of a content type allow that the payload is UTF-8."""
     parameters = content_type.partition(";")[2].lower()
     return "charset" not in parameters or "utf-8" in parameters
+
+
+def find(payload: bytes, content_type: str) -> str:
+    """Return the content type of a payload; of one whose sender says nothing of it, what it looks
+    like: JSON, or text in UTF-8."""
+    if content_type != UNKNOWN:
+        return content_type
+    if is_json(payload):
+        return JSON
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return UNKNOWN
+    return TEXT
+
+
+def is_json(payload: bytes) -> bool:
+    """Return whether a payload is a JSON value."""
+    try:
+        msgspec.json.decode(payload, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

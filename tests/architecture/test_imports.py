@@ -106,15 +106,8 @@ def test_a_forbidden_import_is_found(module: str, imported: str) -> None:
 
 
 OF_PROTOCOLS = {
-    *(
-        "XmppHooks",
-        "MqttHooks",
-        "encoders",
-        "error_mappings",
-        "message_ids",
-        "operator_messages",
-        "readers",
-    ),
+    *("XmppHooks", "MqttHooks", "encoders", "error_mappings", "exports", "message_ids"),
+    *("operator_messages", "readers"),
     *("on_unacknowledged_messages", "on_overflow", "on_rejected_message"),
 }
 """The hooks that the module of a protocol registers; all others are for the other modules of a

@@ -302,6 +302,9 @@ class Hooks(Registry):
     """Kinds of the messages of the gateway that rows store, by type (`store`)."""
     stored: dict[str, Callable[[bytes], SentMessage]] = field(default_factory=dict)
     """Functions that return the message that a row stores, by the row's kind."""
+    exports: dict[str, Callable[[bytes], tuple[bytes, str]]] = field(default_factory=dict)
+    """Functions that return what other protocols are sent for a payload that only one protocol can
+    read, and its content type; by the content type under which the payload is stored."""
     message_ids: dict[str, Callable[[bytes], str | None]] = field(default_factory=dict)
     """Functions that return the id that a device gave a message which it handed over, or `None`, by
     the content type of the message."""

@@ -125,13 +125,14 @@ def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
     return work
 
 
-def item(_context: Context, notification: Notification, now: Callable[[], float]) -> Publish | None:
+def item(context: Context, notification: Notification, now: Callable[[], float]) -> Publish | None:
     """Return the publication of an item, at QoS 0; `None` if it has expired, or for other events of
     a node."""
     event = notification.event
     if not isinstance(event, ItemPublished):
         return None
     return publications.publication(
+        context,
         event.node,
         event.payload,
         event.content_type,

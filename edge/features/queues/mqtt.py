@@ -10,9 +10,10 @@ from edge.mqtt.packets import Publish
 from edge.routing.mqtt import MqttHooks, publications
 
 
-def item(_context: Context, delivery: ItemDelivery, now: Callable[[], float]) -> Publish | None:
+def item(context: Context, delivery: ItemDelivery, now: Callable[[], float]) -> Publish | None:
     """Return the publication of an item, at QoS 0; `None` if the item has expired."""
     return publications.publication(
+        context,
         delivery.node,
         delivery.body,
         delivery.content_type,

@@ -46,7 +46,8 @@ def read(payload: bytes, content_type: str = XML) -> Payload:
         whole = payload.decode("utf-8" if content_types.is_utf8(content_type) else "ascii")
     except UnicodeDecodeError:
         return Payload(b64encode(payload).decode(), content_type, encoding="base64")
-    media_type, content = content_types.media_type(content_type), whole
+    media_type = content_types.media_type(content_types.find(payload, content_type))
+    content = whole
     if not content_type:
         media_type, content = unwrap(whole)
     if media_type == content_types.JSON:

@@ -7,11 +7,12 @@ What a publisher says of its message comes back unchanged to subscribers by MQTT
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from math import ceil
 from typing import Any, Final
 
 from edge import content_types
+from edge.engine.dispatch.hooks import Context
 from edge.engine.dispatch.item_attributes import ItemAttributes
 from edge.engine.dispatch.item_attributes import Properties as ItemProperties
 from edge.mqtt.packets import NO_PROPERTIES, Properties, Property, Publish
@@ -58,7 +59,13 @@ def attributes(qos: int, retain: bool, properties: Properties) -> ItemAttributes
     )
 
 
+@lru_cache(maxsize=4)  # one item usually goes to several subscribers
+def _exported(export: Callable[[bytes], tuple[bytes, str]], payload: bytes) -> tuple[bytes, str]:
+    return export(payload)
+
+
 def publication(
+    context: Context,
     topic: str,
     payload: bytes,
     content_type: str,
@@ -76,17 +83,24 @@ def publication(
         now: returns the present service second.
         identifier: that of the subscription, 0 for none.
     """
-    has_type = content_type != content_types.UNKNOWN
-    if not (item_properties or has_type or expires is not None or identifier):
-        return Publish(topic, payload, 0, retain)
+    if payload and content_type in context.hooks.exports:
+        payload, content_type = _exported(context.hooks.exports[content_type], payload)
+    left = None if expires is None else expires - now()
+    if left is not None and left <= 0:
+        return None
     found: dict[Property, Any] = {}
-    if has_type:
-        found[Property.CONTENT_TYPE] = content_type or content_types.XML
-    if expires is not None:
-        left = expires - now()
-        if left <= 0:
-            return None
+    if content_type not in ("", content_types.UNKNOWN):
+        found[Property.CONTENT_TYPE] = content_type
+    if left is not None:
         found[Property.MESSAGE_EXPIRY] = ceil(left)
+    if identifier:
+        found[Property.SUBSCRIPTION_ID] = (identifier,)
+    if item_properties:
+        _add_properties(found, item_properties)
+    return Publish(topic, payload, 0, retain, properties=found or NO_PROPERTIES)
+
+
+def _add_properties(found: dict[Property, Any], item_properties: ItemProperties) -> None:
     user = []
     for name, value in item_properties:
         if name.startswith(USER):
@@ -94,8 +108,5 @@ def publication(
         elif name in _BY_NAME:
             key, type_ = _BY_NAME[name]
             found[key] = type_(value)
-    if identifier:
-        found[Property.SUBSCRIPTION_ID] = (identifier,)
     if user:
         found[Property.USER] = tuple(user)
-    return Publish(topic, payload, 0, retain, properties=found or NO_PROPERTIES)

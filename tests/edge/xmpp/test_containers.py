@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge import content_types
 from edge.xmpp import containers
 from edge.xmpp.namespaces import CONTENT, JSON, clark
 from edge.xmpp.pubsub import item
@@ -68,3 +69,35 @@ def test_all_bytes_arrive_whatever_the_content_type(payload: bytes, content_type
 def test_deeply_nested_json_arrives_as_data() -> None:
     payload = b"[" * 100_000 + b"]" * 100_000
     assert read(payload, "application/json").tag == DATA
+
+
+@pytest.mark.parametrize(
+    ("payload", "tag", "type_"),
+    [
+        (b'{"t": 21.5}', clark(JSON, "json"), None),
+        (b"21.5", clark(JSON, "json"), None),
+        (b"ON", TEXT, "text/plain"),
+        (b"\xff", DATA, "application/octet-stream"),
+    ],
+)
+def test_a_payload_of_which_nothing_is_said_arrives_as_what_it_looks_like(
+    payload: bytes, tag: str, type_: str | None
+) -> None:
+    found = read(payload, content_types.UNKNOWN)
+    assert (found.tag, found.get("type")) == (tag, type_)
+    assert containers.read(containers.element(payload, content_types.UNKNOWN))[0] == payload
+
+
+@given(payload=st.binary(min_size=1), content_type=st.sampled_from(["image/png", "text/plain"]))
+def test_an_element_is_read_as_the_payload_from_which_it_was_made(
+    payload: bytes, content_type: str
+) -> None:
+    found = containers.element(payload, content_type)
+    assert containers.read(found) == (payload, content_type)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"<v xmlns='urn:v'>1</v>", b"<data xmlns='urn:x-fieldpost:content'>?</data>"]
+)
+def test_other_elements_are_read_as_xml(payload: bytes) -> None:
+    assert containers.read(payload) == (payload, "application/xml")

@@ -22,7 +22,7 @@ from edge.features.pubsub.xmpp import (
     subscriptions,
 )
 from edge.routing.xmpp import Handler, XmppHooks
-from edge.xmpp import CONTENT_TYPE, PROTOCOL, pubsub, rsm
+from edge.xmpp import CONTENT_TYPE, PROTOCOL, containers, pubsub, rsm
 from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
 from edge.xmpp.stanza import Child, Stanza
 
@@ -108,6 +108,7 @@ def _empty(handler: Handler) -> Handler:
 
 def register_for_accounts(hooks: Hooks) -> None:
     """Register the handlers, encoders and features of publish-subscribe with the engine."""
+    hooks.add(hooks.exports, CONTENT_TYPE, containers.read)
     xmpp = hooks.of(XmppHooks)
     for type_ in ("get", "set"):
         for namespace in (PUBSUB, PUBSUB_OWNER):
