@@ -123,8 +123,8 @@ class Uplink(Section, frozen=True, kw_only=True):
     `fieldpost-segments`. `enrolment` must be empty."""
     topics: Annotated[list[str], option(max_length=100)] = field(default_factory=list)
     """Topic filters of the nodes whose items are also sent to the centre, such as "plant/+/temp" or
-    "meters/#". Only sensor data, log events and JSON are sent. Other payloads, and the nodes that
-    have them, are selected by [[readings]]."""
+    "meters/#". Only sensor data, log events and JSON with its content type are sent. Rules in
+    [[readings]] select further nodes, and read numbers and JSON without a content type."""
     bandwidth: Annotated[int, option("bytes per second", ge=0)] = 0
     """Maximum upload rate, at least 2048 so that uploads do not time out. 0 is unlimited."""
     live_share: Annotated[float, option("fraction", ge=0.1, le=0.9)] = 0.5
