@@ -110,6 +110,11 @@ class PacketParser:
         """The version that `Connect` has chosen, 0 before; after a fault, that of the answer."""
         return self._source.version
 
+    @property
+    def pending(self) -> int:
+        """Number of received bytes that do not belong to a complete packet yet."""
+        return len(self._buffer)
+
     def feed(self, data: bytes | memoryview) -> list[Packet | Fault]:
         """Parse bytes; return the packets that they complete.
 

@@ -9,6 +9,7 @@ from edge.mqtt.fields import (
     ProtocolFault,
     Reader,
     check_topic,
+    cut,
     decode_text,
     malformed,
     protocol_error,
@@ -105,11 +106,11 @@ def decode_publish(data: bytes, at: int, end: int, flags: int, source: Source) -
     if qos == 3 or flags & 0b1110 == 0b1000:
         raise malformed("QoS 3" if qos == 3 else "DUP at QoS 0")
     if start > end:
-        raise malformed("it ends within a field")
+        raise cut()
     at = start + (data[at] << 8 | data[at + 1])
     stop = at + 2 if qos else at
     if stop > end:
-        raise malformed("it ends within a field")
+        raise cut()
     topic = decode_text(data[start:at])
     check_topic(topic)
     number = 0

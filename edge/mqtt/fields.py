@@ -31,6 +31,11 @@ def malformed(text: str) -> ProtocolFault:
     return ProtocolFault(Reason.MALFORMED_PACKET, text)
 
 
+def cut() -> ProtocolFault:
+    """Return the fault of a packet that is shorter than its fields."""
+    return malformed("it ends within a field")
+
+
 def protocol_error(text: str) -> ProtocolFault:
     """Return the fault of a packet whose content is not permitted (MQTT 5.0, section 4.13.1)."""
     return ProtocolFault(Reason.PROTOCOL_ERROR, text)
@@ -68,13 +73,17 @@ class Reader:
         start = self.at
         stop = start + count
         if stop > self.end:
-            raise malformed("it ends within a field")
+            raise cut()
         self.at = stop
         return self.data[start:stop]
 
     def byte(self) -> int:
         """Read one byte."""
-        return self.take(1)[0]
+        at = self.at
+        if at >= self.end:
+            raise cut()
+        self.at = at + 1
+        return self.data[at]
 
     def two_bytes(self) -> int:
         """Read a two byte integer."""
@@ -88,13 +97,20 @@ class Reader:
         """Read a variable byte integer."""
         value, at = read_varint(self.data, self.at, self.end)
         if not at:
-            raise malformed("it ends within a field")
+            raise cut()
         self.at = at
         return value
 
     def binary(self) -> bytes:
         """Read binary data."""
-        return self.take(self.two_bytes())
+        data, start = self.data, self.at + 2
+        if start > self.end:
+            raise cut()
+        stop = start + (data[start - 2] << 8 | data[start - 1])
+        if stop > self.end:
+            raise cut()
+        self.at = stop
+        return data[start:stop]
 
     def text(self) -> str:
         """Read a text."""

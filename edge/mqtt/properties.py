@@ -76,6 +76,10 @@ _TYPES: Final[dict[Property, _Type]] = {
     Property.SHARED_SUBSCRIPTIONS: _FLAG,
 }
 
+_ENCODERS: Final[dict[Property, tuple[bytes, Callable[[Any], bytes]]]] = {
+    key: (fields.encode_byte(key), type_.encode) for key, type_ in _TYPES.items()
+}
+
 _LISTS: Final = (Property.USER, Property.SUBSCRIPTION_ID)
 """The properties whose values are tuples."""
 
@@ -208,8 +212,7 @@ def encode_properties(properties: Properties) -> bytes:
     """Encode properties with their length; raise OverflowError for a value that is too long."""
     parts: list[bytes] = []
     for key, value in properties.items():
-        number = fields.encode_byte(key)
-        encode = _TYPES[key].encode
+        number, encode = _ENCODERS[key]
         for each in value if key in _LISTS else (value,):
             parts += (number, encode(each))
     encoded = b"".join(parts)
