@@ -2,14 +2,13 @@
 
 Levels are separated by "/" and may be empty. `+` matches one level; `#` matches all remaining
 levels, or none: "a/#" matches "a". A wildcard in the first level does not match a name whose first
-level begins with "$". Source: MQTT 3.1.1, section 4.7; MQTT-234; docs/reference/protocol.md, on
-shared subscriptions.
+level begins with "$". Names and filters are compared character by character, without normalisation.
+Source: MQTT 5.0, section 4.7; MQTT-234; docs/reference/protocol.md, on shared subscriptions.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -25,7 +24,16 @@ ONE_LEVEL: Final = "+"
 ALL_LEVELS: Final = "#"
 WILDCARDS: Final = (ONE_LEVEL, ALL_LEVELS)
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+RESERVED: Final = ("$SYS", "$fieldpost")
+"""The first levels of the names of the gateway's own nodes; no device publishes to them."""
+
+_FORBIDDEN: Final = re.compile(
+    "[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | 0xFFFE) + chr(plane << 16 | 0xFFFF) for plane in range(17))
+    + "]"
+)
+"""Control characters and noncharacters, which MQTT advises against (section 1.5.4) and of which XML
+cannot contain some, and surrogates. All other code points are permitted, assigned or not."""
 
 
 class InvalidFilter(ValueError):
@@ -40,14 +48,17 @@ class Share(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The share as `$share:NAME:FILTER`."""
-        return f"{SHARE_PREFIX}:{self.name}:{self.filter}"
+        """The share as `$share:NAME:FILTER`, or with slashes if its name contains a colon."""
+        separator = "/" if ":" in self.name else ":"
+        return separator.join((SHARE_PREFIX, *self))
 
 
 def name_problem(name: str, max_bytes: int) -> str:
     """Return why `name` is not a valid node name; an empty string if it is valid."""
     if not name:
         return "a node name must not be empty"
+    if _FORBIDDEN.search(name):
+        return "a node name must not contain control characters or noncharacters"
     if len(name.encode()) > max_bytes:
         return f"a node name must have at most {max_bytes} bytes"
     if name.count("/") >= MAX_LEVELS:
@@ -56,9 +67,12 @@ def name_problem(name: str, max_bytes: int) -> str:
         return "a node name must not contain the wildcards + and #"
     if name.startswith(SHARE_PREFIX):
         return f"a node name must not begin with {SHARE_PREFIX}"
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Cn") for character in name):
-        return "a node name must not contain control characters or unassigned code points"
     return ""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether the gateway alone may create a node of this name and publish to it."""
+    return name.startswith("$") and name.partition("/")[0] in RESERVED
 
 
 def is_filter(text: str) -> bool:
@@ -79,8 +93,8 @@ def check_filter(text: str) -> None:
     """
     if not text:
         raise InvalidFilter("a filter must not be empty")
-    if _CONTROL.search(text):
-        raise InvalidFilter("a filter must not contain control characters")
+    if _FORBIDDEN.search(text):
+        raise InvalidFilter("a filter must not contain control characters or noncharacters")
     levels = text.split("/")
     if len(levels) > MAX_LEVELS:
         raise InvalidFilter(f"a filter must have at most {MAX_LEVELS} levels")
@@ -112,8 +126,10 @@ def parse_share(text: str) -> Share | None:
         raise InvalidFilter(f"a share must be {SHARE_PREFIX}{separator}NAME{separator}FILTER")
     if not name:
         raise InvalidFilter("the name of a share must not be empty")
-    if _CONTROL.search(name) or any(character in name for character in ":/+#"):
-        raise InvalidFilter("the name of a share must not contain : / + # or control characters")
+    if _FORBIDDEN.search(name) or any(character in name for character in "/+#"):
+        raise InvalidFilter(
+            "the name of a share must not contain / + # or control characters or noncharacters"
+        )
     check_filter(rest)
     return Share(name, rest)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from edge import topics
 from edge.engine.dispatch.hooks import Context
 from edge.engine.rules.access import Sender, may_manage_nodes
 from edge.engine.store.database import Transaction
@@ -21,6 +22,8 @@ from edge.features.pubsub.service import topic_rights
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import affiliations, nodes
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
+
+RESERVED: Final = f"only the gateway publishes below {' and '.join(topics.RESERVED)}"
 
 _ROSTER_MODELS: Final = ("presence", "roster")
 
@@ -118,6 +121,8 @@ def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
     """Check that the sender may publish to a node; raises `PubsubError` (section 7.1.3.1)."""
     if may_manage_nodes(sender):
         return
+    if topics.is_reserved(node.name):
+        raise PubsubError(Reason.FORBIDDEN, RESERVED)
     affiliation, model = affiliation_of(tx, node, sender.bare), node.config.publish_model
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
     if not rules.may_publish(affiliation, model, subscribed=subscribed):

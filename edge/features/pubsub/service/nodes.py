@@ -52,12 +52,13 @@ def create(
         owner: the bare JID of the new node's owner; the node counts towards this account's limits.
 
     Raises:
-        PubsubError: the node exists, its name is invalid, or there are too many nodes.
+        PubsubError: the node exists, its name is invalid or the gateway's own, or there are too
+            many nodes.
     """
     check_name(context, name)
     if nodes.get(tx, name) is not None:
         raise PubsubError(Reason.NODE_EXISTS)
-    _check_room(context, tx, owner)
+    _check_owner(context, tx, name, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
     queueing.of(context).configure_node(context, tx, node)
@@ -83,13 +84,13 @@ def find_auto_created(
     The operator, who needs no rule, creates only nodes that `[pubsub] auto_create` selects.
 
     Raises:
-        PubsubError: the name is invalid or there are too many nodes.
+        PubsubError: the name is invalid or the gateway's own, or there are too many nodes.
     """
     is_by_rule = context.access and not may_manage_nodes(sender)
     if not (is_by_rule or topics.matches_any(context.pubsub.auto_create, name)):
         return None
     check_name(context, name)
-    _check_room(context, tx, sender.bare)
+    _check_owner(context, tx, name, sender.bare)
     return OPEN if is_by_rule else DEFAULT
 
 
@@ -104,7 +105,10 @@ def check_name(context: Context, name: str) -> None:
         raise PubsubError(Reason.INVALID_NODE_NAME, problem)
 
 
-def _check_room(context: Context, tx: Transaction, owner: str) -> None:
+def _check_owner(context: Context, tx: Transaction, name: str, owner: str) -> None:
+    """Check that a node may belong to `owner`, and that there is room for one more."""
+    if topics.is_reserved(name) and owner != context.domain:
+        raise PubsubError(Reason.FORBIDDEN, access.RESERVED)
     limits, own, total = context.limits, nodes.count(tx, owner), nodes.count(tx)
     exceeded = quota.exceeded_number(
         quota.NODE_LIMITS, own, total, limits.nodes_per_account, limits.nodes

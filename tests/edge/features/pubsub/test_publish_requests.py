@@ -8,7 +8,9 @@ from xml.etree.ElementTree import Element
 import pytest
 from msgspec.structs import replace
 
+from edge.config.options import Pubsub
 from edge.features.pubsub.rules.node_config import DEFAULT
+from edge.features.pubsub.service import nodes
 from tests.helpers.people import PUMP, UNTRUSTED, VALVE, VALVE_BARE, make_available
 from tests.helpers.pubsub import (
     NODE,
@@ -357,6 +359,20 @@ def test_publishing_creates_a_node_that_auto_create_matches(gateway: Gateway) ->
     for name in ("auto", "autos/v"):
         expected = None if name == "auto" else ("cancel", "item-not-found")
         assert publish(gateway, VALVE, name, item("x")).error == expected
+
+
+@pytest.mark.parametrize("name", ["$SYS/broker/load", "$fieldpost/status"])
+def test_only_the_gateway_has_nodes_with_reserved_names(
+    build_empty: MakeGateway, name: str
+) -> None:
+    gateway = build_empty(pubsub=Pubsub(auto_create=["$SYS/#", "$fieldpost/#"]))
+    refused = ("auth", "forbidden")
+    assert publish(gateway, VALVE, name, item("x", reading(1))).error == refused
+    assert refusal(gateway, VALVE, element("create", node=name))[:2] == refused
+    config = replace(DEFAULT, publish_model="open")
+    gateway.commit(lambda tx: nodes.create(gateway.router.context, tx, name, "gw.example", config))
+    assert publish(gateway, VALVE, name, item("x", reading(1))).error == refused
+    assert subscribe(gateway, VALVE, name).type == "result"
 
 
 def test_publishing_creates_a_queue_with_the_item(gateway: Gateway) -> None:
