@@ -9,8 +9,9 @@ as a plain message, and stays one.
 
 `plan` decides which messages of one account are sent now. Order is kept per source: a message is
 first offered when all earlier messages of its source are received or finished, and is delivered
-when they are finished; in an ordered session (`SessionWindow`), it is delivered as soon as it is
-received. Sources do not wait for each other, and nothing waits for a message whose session is gone.
+when they are finished. To an ordered session (`SessionWindow`), it is offered when all earlier ones
+are sent, and delivered as soon as it is received, because what is sent arrives in order. Sources do
+not wait for each other, and nothing waits for a message whose session is gone.
 If the device asks to wait with a message, first offers of later messages wait too, but messages
 that have been sent continue.
 
@@ -190,7 +191,8 @@ class SessionWindow(NamedTuple):
         full: its full address.
         window: the maximum number and bytes of messages that were sent to it and are not finished.
         ids: how many ids it has for these messages (`message_id`); `None` if it has enough.
-        ordered: whether messages are released in the order in which it has received them.
+        ordered: whether messages are sent without waiting for the answers to earlier ones, and
+            released in the order in which it has received them.
     """
 
     full: str
@@ -245,7 +247,8 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
     """Choose which messages of one account are sent now; return their row numbers in order.
 
     Args:
-        candidates: all messages that have been sent, and the first queued one of each source.
+        candidates: all messages that have been sent, and the first queued ones of each source: one,
+            or for an ordered session several.
         send: `Input.SEND` if a session accepts QoS messages, `SEND_PLAIN` if one accepts plain
             messages instead, `None` if no session accepts any. It does not matter for messages that
             belong to a session, or are addressed to one that accepts them.
@@ -254,11 +257,16 @@ def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> 
     """
     known = sorted(candidates, key=lambda one: (one.state == State.QUEUED, one.turn, one.row))
     order, room = _Ordering(known), _Room(known, window)
-    return [
-        one.row
-        for one in known
-        if not (one.in_flight or one.deferred) and order.is_ready(one, send) and room.take(one)
-    ]
+    chosen: list[int] = []
+    held: set[str] = set()  # sources with a message that must not be overtaken
+    for one in known:
+        if one.in_flight or one.deferred:
+            continue
+        if one.source not in held and order.is_ready(one, send) and room.take(one):
+            chosen.append(one.row)
+        elif one.state == State.QUEUED:
+            held.add(one.source)
+    return chosen
 
 
 class _Room:
@@ -328,17 +336,18 @@ class _Ordering:
         """Return whether a session accepts `one` (see `plan`) and no earlier message blocks it."""
         if one.state == State.RELEASED:
             return True
+        in_turn = one.session is not None and one.session.ordered
         if one.state == State.RECEIVED:
-            return (one.session is not None and one.session.ordered) or self._is_first(one)
+            return in_turn or self._is_first(one)
         send = one.own or send
         if send is None:
             return False
-        if _is_delivered_by_sending(one, send) and not self._is_first(one):
+        if not in_turn and _is_delivered_by_sending(one, send) and not self._is_first(one):
             return False
         if one.state != State.QUEUED:
             return True
         blocked = self._barrier is not None and self._barrier < one.row
-        return not blocked and self._unreceived[one.source] == one.row
+        return not blocked and (in_turn or self._unreceived[one.source] == one.row)
 
     def _is_first(self, one: Candidate) -> bool:
         return self._first[one.source] == one.row

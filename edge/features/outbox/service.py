@@ -314,13 +314,13 @@ def _find_sendable(
     own_windows = targets.own_windows
     if not own_windows:
         return outbox.find_sendable(tx, account, limits.outbox_window)
-    count, full = limits.outbox_window, set[str | None]()
+    count, rooms = limits.outbox_window, dict[str | None, int]()
     for session in own_windows.values():
         window = session.window or limits.outbox_window
         count += window
-        if len(outbox.find_unfinished(tx, account, session.full)) >= window:
-            full.add(session.full)
-    return outbox.find_sendable(tx, account, count, full)
+        room = max(0, window - len(outbox.find_unfinished(tx, account, session.full)))
+        rooms[session.full] = room if session.ordered else min(room, 1)
+    return outbox.find_sendable(tx, account, count, rooms)
 
 
 def _plan(

@@ -10,7 +10,9 @@ changes the image, and the rows follow in a few batches for each transaction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from edge.engine.rules.quota import Usage, WaitingUsage
@@ -31,6 +33,10 @@ PLAIN_RECEIPT: Final = "outbox plain"
 
 BATCH_SIZE: Final = 32
 """Maximum number of messages whose timers are handled, or that expire, in one unit of work."""
+
+_NO_ROOMS: Final[Mapping[str | None, int]] = MappingProxyType({})
+
+_NUMBER: Final = itemgetter(OutboxRow._fields.index("row"))
 
 
 class OutgoingMessage(NamedTuple):
@@ -116,15 +122,18 @@ def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
 
 
 def find_sendable(
-    tx: Transaction, account: str, count: int, full: Container[str | None] = ()
+    tx: Transaction, account: str, count: int, rooms: Mapping[str | None, int] = _NO_ROOMS
 ) -> list[OutboxRow]:
     """Return the messages of an account among which the planner chooses those to send.
 
     These are all sent messages and, if these are fewer than `count`, the oldest queued message of
     each source. The latter are limited to the oldest `2 * count`, so that at least `count` are from
     sources without a sent message. Queued messages of revoked sources are left out, and so are
-    messages that only an unbound session, or one of `full`, may receive. For a revoked account,
-    there are none.
+    messages that only an unbound session may receive. For a revoked account, there are none.
+
+    Args:
+        rooms: by session, how many queued messages that only it may receive are returned at most;
+            several can be of one source.
     """
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
     outbox = image.accounts.get(account)
@@ -138,26 +147,50 @@ def find_sendable(
     ]
     if len(found) >= count or not outbox.queued:
         return found
-    heads = [_head(tx, image, source, queue, full) for source, queue in outbox.queued.items()]
-    first = sorted(head for head in heads if head is not None)[: 2 * count]
-    return found + [image.rows[number] for number in first]
+    queues = outbox.queued.items()
+    first = [row for source, queue in queues for row in _first(tx, image, source, queue, rooms)]
+    if rooms:
+        first = _within_rooms(first, rooms)
+    return found + sorted(first, key=_NUMBER)[: 2 * count]
 
 
-def _head(
+def _first(
     tx: Transaction,
     image: OutboxImage,
     source: str,
     queue: Iterable[int],
-    full: Container[str | None],
-) -> int | None:
-    """Return a source's first message that can be sent; `None` if the source is revoked."""
+    rooms: Mapping[str | None, int],
+) -> list[OutboxRow]:
+    """Return a source's first messages that can be sent, all to the same session if there are
+    several; none if the source is revoked."""
+    found: list[OutboxRow] = []
+    most = 1
     if _is_source_revoked(tx, source):
-        return None
+        return found
     for number in queue:
         row = image.rows[number]
-        if row.only_session not in full and _is_reachable(tx, row):
-            return number
-    return None
+        if found and row.only_session != found[0].only_session:
+            break
+        if not found:
+            most = rooms.get(row.only_session, 1)
+            if not most or not _is_reachable(tx, row):
+                continue
+        found.append(row)
+        if len(found) == most:
+            break
+    return found
+
+
+def _within_rooms(rows: Iterable[OutboxRow], rooms: Mapping[str | None, int]) -> list[OutboxRow]:
+    """Return the oldest rows of each session in `rooms` for which it has room, and all others."""
+    left, found = dict(rooms), []
+    for row in sorted(rows, key=_NUMBER):
+        room = left.get(row.only_session, 1)
+        if room:
+            found.append(row)
+            if row.only_session in left:
+                left[row.only_session] = room - 1
+    return found
 
 
 def _is_revoked(tx: Transaction, account: str) -> bool:

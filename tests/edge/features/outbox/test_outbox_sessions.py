@@ -37,13 +37,15 @@ def connect(gateway: Gateway, declared: Declaration = NUMBERED, full: str = VALV
     return gateway.is_resumed
 
 
-def enqueue(gateway: Gateway, *texts: str, only: str | None = None, qos: int = 2) -> None:
-    """Enqueue messages to the valve, each of another source."""
+def enqueue(
+    gateway: Gateway, *texts: str, only: str | None = None, qos: int = 2, source: str = ""
+) -> None:
+    """Enqueue messages to the valve, all of a source, or each of another."""
 
     def unit(tx: Transaction) -> None:
         for text in texts:
             body = MessageBytes(message_xml(text).encode())
-            sender = f"{text}@elsewhere.example"
+            sender = source or f"{text}@elsewhere.example"
             message = OutgoingMessage(sender, PUMP, "m", qos, body, 100, only)
             service.enqueue(gateway.router.context, tx, "valve", message)
 
@@ -115,6 +117,36 @@ def test_window_counts_the_messages_of_each_session(gateway: Gateway) -> None:
     assert offered(gateway) == []  # it is not finished
     answer(gateway, release)
     assert offered(gateway) == ["d"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_messages_of_a_source_do_not_wait_for_answers_of_an_ordered_session(
+    gateway: Gateway, qos: int
+) -> None:
+    connect(gateway, NUMBERED._replace(window=3))
+    connect(gateway, NUMBERED._replace(ordered=False), OTHER)
+    enqueue(gateway, *"abcde", only=VALVE, qos=qos, source="s")
+    enqueue(gateway, "f", "g", only=OTHER, qos=qos, source="t")
+    first = take(gateway)
+    assert [row for _step, row in rows(first)] == [1, 2, 3]
+    assert offered(gateway, OTHER) == ["f"]
+    answer(gateway, first[1])
+    for release in take(gateway) if qos == 2 else ():
+        answer(gateway, release)
+    assert offered(gateway) == ["d"]
+    gateway.crash()
+    connect(gateway, NUMBERED._replace(window=3))
+    assert offered(gateway) == ["a", "c", "d"]
+
+
+def test_a_message_is_not_overtaken_by_one_of_its_source_while_it_waits_for_its_id(
+    gateway: Gateway,
+) -> None:
+    connect(gateway, NUMBERED._replace(ids=2))
+    enqueue(gateway, *"abcd", only=VALVE, qos=1, source="s")
+    _first, second = take(gateway)
+    answer(gateway, second)
+    assert take(gateway) == [], "the third has the id of the first"
 
 
 def test_sessions_without_a_window_share_that_of_their_account(gateway: Gateway) -> None:
