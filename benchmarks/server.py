@@ -38,6 +38,8 @@ RAISED: Final = {
     "bytes_per_day": "0",
     "outbox_messages": "10000000",
     "database_bytes": "4294967296",
+    "last_items": "10000",
+    "unacknowledged_bytes": "16777216",
     "outbox_bytes": "1073741824",
     "outbox_messages_per_account": "10000000",
     "outbox_bytes_per_account": "1073741824",
@@ -46,7 +48,8 @@ RAISED: Final = {
 }
 """Options that differ from the defaults: TLS is optional, a connection is read as fast as the
 gateway can, all devices may share one address, commits are not batched to spare the card (the topic
-`wear` measures that), and a device that is away may have all messages of a measurement waiting."""
+`wear` measures that), a device that is away may have all messages of a measurement waiting, and a
+subscriber gets all retained ones."""
 
 MQTT: Final = {
     "mqtt.listen": '"127.0.0.1:0"',

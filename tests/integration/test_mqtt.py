@@ -12,6 +12,7 @@ from edge.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    Property,
     PubComp,
     Publish,
     PubRec,
@@ -134,3 +135,14 @@ async def test_a_will_is_published_for_a_client_that_is_lost(
             pump.send(Disconnect())
             assert await pump.receive() is None
         await meter.sync()
+
+
+async def test_as_many_messages_as_the_receive_maximum_are_accepted(process: Process) -> None:
+    async with await MqttClient.connect(process, "pump1") as pump:
+        most = pump.connack.properties[Property.RECEIVE_MAXIMUM]
+        pump.send(*(Publish("most/1", b"a", 2, id=id) for id in range(1, most + 1)))
+        for id in range(1, most + 1):
+            assert await pump.receive() == PubRec(id)
+        pump.send(*(PubRel(id) for id in range(1, most + 1)))
+        for id in range(1, most + 1):
+            assert await pump.receive() == PubComp(id)

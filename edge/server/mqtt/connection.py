@@ -44,7 +44,7 @@ from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, PLAIN, BindRefusal, CertificateOwner, Login
 from edge.server.mqtt import aliases
 from edge.server.mqtt.ends import bind_reason, end_reason, store_reason
-from edge.server.mqtt.session import MqttSession
+from edge.server.mqtt.session import MqttSession, receive_maximum
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
@@ -249,7 +249,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             return {}
         limits, settings = self._limits, self._context.settings
         found: dict[Property, Any] = {
-            Property.RECEIVE_MAXIMUM: min(limits.session_units, MAX_ID),
+            Property.RECEIVE_MAXIMUM: receive_maximum(limits),
             Property.MAXIMUM_PACKET_SIZE: limits.stanza_bytes,
             Property.TOPIC_ALIAS_MAXIMUM: aliases.MOST,
         }

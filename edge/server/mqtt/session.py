@@ -10,12 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+from edge.config.limits import Limits
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.sessions import sessions
 from edge.engine.store.database import SentMessage
 from edge.errors import StoreError
 from edge.mqtt.codec import encode
 from edge.mqtt.packets import (
+    MAX_ID,
     V5,
     Connect,
     Disconnect,
@@ -112,7 +114,7 @@ class MqttSession(Session[Request]):
             packet = self._received.resolve(packet)
         if packet.qos == 2 and self._peer.version == V5:
             self._unreleased.add(packet.id)
-            if len(self._unreleased) > self._context.settings.limits.session_units:
+            if len(self._unreleased) > receive_maximum(self._context.settings.limits):
                 self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
         return packet
 
@@ -172,6 +174,12 @@ class MqttSession(Session[Request]):
     def end_name(self, reason: EndReason) -> str:
         """Return the name of a reason in the event log."""
         return end_reason(reason).name.lower()
+
+
+def receive_maximum(limits: Limits) -> int:
+    """Return how many messages of QoS 1 and 2 a client may send that are not finished: those of QoS
+    2 are in custody, and must not exceed its limit (MQTT 5.0, section 3.2.2.3.3)."""
+    return min(limits.session_units, limits.held_messages_per_source, MAX_ID)
 
 
 def _size(packet: Request) -> int:
