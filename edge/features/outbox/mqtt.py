@@ -65,7 +65,7 @@ def _failure(packet: PubAck | PubRec | PubComp) -> DeliveryFailure:
     text = str(packet.properties.get(Property.REASON_STRING, ""))
     condition = Reason(packet.reason).name.lower().replace("_", "-")
     error = DeviceError(condition, "cancel", text)
-    return DeliveryFailure(FailureReason.DEVICE_ERROR, text or condition, error)
+    return DeliveryFailure(FailureReason.DEVICE_ERROR, text or condition, error, is_final=True)
 
 
 def request(

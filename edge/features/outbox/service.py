@@ -93,11 +93,16 @@ class DeviceError(NamedTuple):
 
 class DeliveryFailure(NamedTuple):
     """The reason why a message could not be delivered, as text for people too, and the device's
-    error if it sent one."""
+    error if it sent one.
+
+    `is_final` is whether no other device may get the item of a queue that the device has refused
+    (MQTT 5.0, section 4.8.2).
+    """
 
     reason: FailureReason
     text: str
     device_error: DeviceError | None = None
+    is_final: bool = False
 
 
 class RequestKind(Enum):

@@ -313,7 +313,7 @@ def on_message_ended(
     elif state is State.DONE:
         outbox.remove(tx, row)
         operations.complete(context, tx, item)
-    elif row.qos == 1:
+    elif row.qos == 1 and not failure.is_final:
         outbox.remove(tx, row)
         if item.state == "locked":
             loss = _QOS_1_LOSSES.get(event, Loss.TIMEOUT)
