@@ -140,7 +140,7 @@ def item(context: Context, notification: Notification, now: Callable[[], float])
         event.expires,
         now,
         retain=event.retain,
-        identifier=notification.identifier,
+        identifiers=notification.identifiers,
     )
 
 

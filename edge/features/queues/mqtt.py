@@ -21,7 +21,7 @@ def item(context: Context, delivery: ItemDelivery, now: Callable[[], float]) -> 
         delivery.expires,
         now,
         retain=delivery.retain,
-        identifier=delivery.identifier,
+        identifiers=(delivery.identifier,) if delivery.identifier else (),
     )
 
 

@@ -74,14 +74,14 @@ def publication(
     now: Callable[[], float],
     *,
     retain: bool,
-    identifier: int = 0,
+    identifiers: tuple[int, ...] = (),
 ) -> Publish | None:
     """Return the publication of an item, at QoS 0; `None` if the item has expired.
 
     Args:
         expires: the service second at which it expires.
         now: returns the present service second.
-        identifier: that of the subscription, 0 for none.
+        identifiers: those of the subscriptions.
     """
     if payload and content_type in context.hooks.exports:
         payload, content_type = _exported(context.hooks.exports[content_type], payload)
@@ -93,8 +93,8 @@ def publication(
         found[Property.CONTENT_TYPE] = content_type
     if left is not None:
         found[Property.MESSAGE_EXPIRY] = ceil(left)
-    if identifier:
-        found[Property.SUBSCRIPTION_ID] = (identifier,)
+    if identifiers:
+        found[Property.SUBSCRIPTION_ID] = identifiers
     if item_properties:
         _add_properties(found, item_properties)
     return Publish(topic, payload, 0, retain, properties=found or NO_PROPERTIES)

@@ -1,7 +1,8 @@
 """Notify subscribers of events at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
 
 Each plain subscription (to a node or filter, not to a queue or share) gets one notification. If
-several subscriptions of a JID match, each notification has a SubID. At QoS 0 a notification is a
+several subscriptions of a JID match, each notification has a SubID; but those to items alone get
+an item once, at the highest of their levels. At QoS 0 a notification is a
 plain message. At QoS 1 and 2 it waits in the outbox of the subscriber's account, and is kept in
 order with the others of its subscription. A subscription to a filter gets only events of nodes that
 the subscriber may access; access is checked each time, so a withdrawn right has effect at once.
@@ -31,14 +32,14 @@ from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY
+from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
-from edge.topics import matches
+from edge.topics import matches, matches_any
 
 LAST_ITEMS: Final = "last_items"
 """Name of the refusal of last items to a new subscription that matches too many nodes."""
@@ -128,7 +129,7 @@ class Notification(NamedTuple):
         subid: the SubID, if the JID has several subscriptions that get the notification.
         published: the time of publication (ms since 1970) if an older item is sent to a new
             subscription.
-        identifier: that of the subscription (`DeliveryOptions`).
+        identifiers: those of the subscriptions that get it (`DeliveryOptions`).
     """
 
     event: NodeEvent
@@ -136,7 +137,7 @@ class Notification(NamedTuple):
     type: str | None = None
     subid: str | None = None
     published: int | None = None
-    identifier: int = 0
+    identifiers: tuple[int, ...] = ()
 
 
 def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
@@ -221,18 +222,43 @@ def announce_item(
     if not node.config.deliver_notifications:
         return
     type_ = _message_type(node.config)
+    together: dict[str, list[Subscription]] = {}  # those of a JID that get it once
     for subscription, subid, has_options in recipients(context, tx, node):
-        shown, identifier = event, 0
-        if has_options:
-            if _is_excluded(subscription, publisher):
-                continue
-            options = subscription.options.delivery
-            identifier = options.identifier
-            if retain and options.retain_as_published:
-                shown = replace(event, retain=True)
-        jid = subscription.jid
-        notification = Notification(shown, jid, type_, subid, None, identifier)
-        send(context, tx, subscription, notification, qos)
+        if not has_options:
+            notification = Notification(event, subscription.jid, type_, subid)
+            send(context, tx, subscription, notification, qos)
+        elif _is_excluded(subscription, publisher):
+            pass
+        elif subid is not None and subscription.options.delivery.only_items:
+            together.setdefault(subscription.jid, []).append(subscription)
+        else:
+            _send_item(context, tx, (subscription,), event, type_, subid, qos, retain=retain)
+    for found in together.values():
+        _send_item(context, tx, found, event, type_, None, qos, retain=retain)
+
+
+def _send_item(
+    context: Context,
+    tx: Transaction,
+    found: Sequence[Subscription],
+    event: ItemPublished,
+    type_: str | None,
+    subid: str | None,
+    qos: int,
+    *,
+    retain: bool,
+) -> None:
+    """Send an item once for several subscriptions of a JID, which have options."""
+    options = [one.options.delivery for one in found]
+    if retain and any(one.retain_as_published for one in options):
+        event = replace(event, retain=True)
+    first = max(found, key=lambda one: one.options.qos)
+    notification = Notification(event, first.jid, type_, subid, None, _identifiers(options))
+    send(context, tx, first, notification, qos)
+
+
+def _identifiers(options: Sequence[DeliveryOptions]) -> tuple[int, ...]:
+    return tuple(one.identifier for one in options if one.identifier)
 
 
 def _is_excluded(subscription: Subscription, publisher: str) -> bool:
@@ -276,8 +302,8 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
             event = replace(event, retain=True)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
-            identifier = subscription.options.delivery.identifier
-            notification = Notification(event, to, type_, subid, item.published, identifier)
+            identifiers = _identifiers((subscription.options.delivery,))
+            notification = Notification(event, to, type_, subid, item.published, identifiers)
             send(context, tx, subscription, notification, attributes.qos)
 
 
@@ -421,12 +447,16 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
 
     Notifications in flight are kept until they are acknowledged. If the subscription has the option
     `presence`, only those are kept that its session has received but not completed, or knows by an
-    id.
+    id. An item that was to be sent once for several subscriptions is kept for the others.
     """
-    dropped = 0
-    for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
+    dropped, others = 0, list[str]()
+    waiting = outbox.find_by_source(tx, _outbox_source(context, subscription))
+    if waiting and subscription.options.delivery.only_items:
+        others = _other_filters(tx, subscription)
+    for row in waiting:
         is_sent = outbox.is_in_flight(tx, row) and not subscription.options.presence
-        if not (row.is_bound or is_sent):
+        is_wanted = others and matches_any(others, row.sender.partition("/")[2])
+        if not (row.is_bound or is_sent or is_wanted):
             outbox.remove(tx, row)
             dropped += 1
     text, tags = (
@@ -434,6 +464,16 @@ def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) 
         {"subscription": subscription.subid},
     )
     outbox.log_dropped(tx, subscription.jid, dropped, text, tags)
+
+
+def _other_filters(tx: Transaction, subscription: Subscription) -> list[str]:
+    """Return the filters of the JID's other subscriptions to items alone."""
+    return [
+        one.filter
+        for one in subscriptions.of_account(tx, subscription.account)
+        if one.filter and one.queue is None and one.options.delivery.only_items
+        if one.jid == subscription.jid and one.id != subscription.id
+    ]
 
 
 def register(hooks: Hooks) -> None:

@@ -21,7 +21,7 @@ from edge.xmpp import pubsub, serialize
 
 def encode(context: Context, notification: Notification) -> bytes:
     """Encode a notification as a message; without `from` and `to` if it has no recipient."""
-    event, to, type_, subid, published, _identifier = notification
+    event, to, type_, subid, published, _identifiers = notification
     domain = context.domain
     if to is None:
         return serialize.message(type_, None, None, _content(event, subid, published, domain))
