@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.conformance import ROOT, is_defined, linked_tests
+
 DOCUMENT = (ROOT / "docs" / "reference" / "conformance.md").read_text("utf-8")
 TABLES = {
     "Quality of service: conformance": ("1 2.1 2.2 2.3 3 4.1 4.2 4.3 4.4 4.5 5.1 5.2 8"),
@@ -31,8 +30,7 @@ def rows(title: str) -> list[Row]:
     found = []
     for line in lines[2:]:
         section, demand, decision, links = (cell.strip() for cell in line.strip("| ").split(" | "))
-        tests = re.findall(r"\[(test_\w+)\]\(\.\./\.\./(tests/[\w/]+\.py)\)", links)
-        found.append(Row(section, demand, decision, [(file, name) for name, file in tests]))
+        found.append(Row(section, demand, decision, linked_tests(links)))
     return found
 
 
@@ -50,5 +48,4 @@ def test_every_row_names_existing_tests(row: Row) -> None:
     assert row.decision
     assert row.tests, "no test proves it"
     for file, name in row.tests:
-        source = (ROOT / file).read_text("utf-8")
-        assert re.search(rf"^(async )?def {name}\(|^{name} = ", source, re.MULTILINE), name
+        assert is_defined(file, name), name

@@ -131,7 +131,12 @@ class MqttClient:
         if packet.qos == 1:
             self.send(PubAck(packet.id))
         elif packet.qos == 2:
-            assert await self.ask(PubRec(packet.id)) == PubRel(packet.id)
+            self.send(PubRec(packet.id))
+            before = []  # messages that the gateway has sent meanwhile
+            while isinstance(found := await self.receive(), Publish):
+                before.append(found)
+            assert found == PubRel(packet.id)
+            self._packets[:0] = before
             self.send(PubComp(packet.id))
         return packet
 
