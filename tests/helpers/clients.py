@@ -36,7 +36,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -78,17 +78,17 @@ class Login(NamedTuple):
 class Client:
     """A running program. Use it as a context manager, which always ends the program."""
 
-    def __init__(self, program: Sequence[str | Path], login: Login) -> None:
-        words = (login.host, login.port, login.jid, login.ca, login.transport, login.mechanism)
-        self._argv = [str(word) for word in (*program, *words, *login.extra)]
-        environment = {"CLIENT_PASSWORD": login.password, "NODE_EXTRA_CA_CERTS": str(login.ca)}
+    def __init__(
+        self, program: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._argv = [str(word) for word in program]
         self._popen = subprocess.Popen(
             self._argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **(environment or {})},
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._unread: list[str] = []
@@ -176,6 +176,13 @@ class Client:
 
     def _read_errors(self, pipe: IO[str]) -> None:
         self.errors.extend(line.rstrip("\n") for line in pipe)
+
+
+def start(program: Sequence[str | Path], login: Login) -> Client:
+    """Start a program with the arguments that this module describes."""
+    words = (login.host, str(login.port), login.jid, login.ca, login.transport, login.mechanism)
+    environment = {"CLIENT_PASSWORD": login.password, "NODE_EXTRA_CA_CERTS": str(login.ca)}
+    return Client([*program, *words, *login.extra], environment)
 
 
 def _begins(line: str, words: tuple[str, ...]) -> bool:

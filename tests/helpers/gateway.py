@@ -31,9 +31,11 @@ NO_RATE_LIMITS: Final = {
 class Gateway:
     """A gateway's folder, and commands on it."""
 
+    domain = DOMAIN
+
     def __init__(self, folder: Path, *names: str, **options: object) -> None:
         self.folder = folder
-        setup.init(folder, DOMAIN, "127.0.0.1:0")
+        setup.init(folder, self.domain, "127.0.0.1:0")
         self.configure(**options)
         for name in names:
             devices.add(folder, name, PASSWORD, trusted=True)

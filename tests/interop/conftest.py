@@ -47,8 +47,8 @@ class Site:
         """Start a program; use the result as a context manager."""
         if program == "strophe":
             self._strophe = self._strophe or clients.strophe(self._folder)
-            return Client(self._strophe, login)
-        return Client(getattr(clients, program)(), login)
+            return clients.start(self._strophe, login)
+        return clients.start(getattr(clients, program)(), login)
 
     def events(self, login: Login) -> list[dict[str, Any]]:
         """Return the logs of an account, oldest first: some clients choose their resource."""

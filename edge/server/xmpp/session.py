@@ -123,8 +123,6 @@ class XmppSession(Session[Stanza]):
         sm_id: the id by which it can be resumed, or "".
     """
 
-    protocol = PROTOCOL
-
     __slots__ = (
         "_acknowledgement_requested", "_acknowledgement_urgent", "_resumable", "_resume_time",
         "_router", "_successor", "_timer", "management", "sm_id",
@@ -212,7 +210,7 @@ class XmppSession(Session[Stanza]):
         return 0 if self.management is None else self.management.bounded
 
     @property
-    def all_unacknowledged_stanzas(self) -> int | None:
+    def all_unacknowledged_stanzas(self) -> int:
         """Number of all unacknowledged stanzas, also of those relayed or stored."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 
