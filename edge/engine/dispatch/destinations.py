@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from edge import jid
 from edge.engine.dispatch import addresses
 from edge.engine.dispatch.addresses import AddressKind
-from edge.engine.dispatch.hooks import Acceptance, Contents, Context, Destination, Message
+from edge.engine.dispatch.hooks import Acceptance, Contents, Context, Destination, Message, Plan
 from edge.engine.rules import access
 from edge.engine.rules.access import Sender
 from edge.engine.rules.quota import ExceededLimit
@@ -53,7 +53,12 @@ class NoDestination:
         return
 
     def deliver(
-        self, _context: Context, _tx: Transaction, _message: Message, _contents: Contents
+        self,
+        _context: Context,
+        _tx: Transaction,
+        _message: Message,
+        _contents: Contents,
+        _plan: Plan | None,
     ) -> str:
         """Do nothing: `acceptance` refuses every message."""
         return ""
@@ -139,12 +144,14 @@ def hand_over(
     contents = read(context, destination, message)
     if contents.unreadable:
         return Rejection(UNREADABLE, text=contents.unreadable)
-    exceeded = destination.check(context, tx, message, contents)
-    if isinstance(exceeded, ServiceError):
-        return Rejection(exceeded.rule or NO_DESTINATION, exceeded)
+    found = destination.check(context, tx, message, contents)
+    if isinstance(found, ServiceError):
+        return Rejection(found.rule or NO_DESTINATION, found)
+    plan = found if isinstance(found, Plan) else None
+    exceeded = found if isinstance(found, ExceededLimit) else None
     if exceeded is None and message.qos:  # at level 0 the destination includes the database
         exceeded = space.reserve(tx, message.size, context.limits)
     if exceeded is not None:
         return Rejection(exceeded.name, figure=exceeded.value)
-    unfit = destination.deliver(context, tx, message, contents)
+    unfit = destination.deliver(context, tx, message, contents, plan)
     return Rejection(UNFIT, text=unfit) if unfit else None

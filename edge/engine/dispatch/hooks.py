@@ -205,6 +205,12 @@ ALLOWED = Acceptance(allowed=True)
 NOT_ALLOWED = Acceptance(allowed=False)
 
 
+class Plan(NamedTuple):
+    """What `Destination.check` has found out and `Destination.deliver` needs, too."""
+
+    values: Any
+
+
 class Destination(Protocol):
     """Receives the messages to one kind of address, at any level of quality of service."""
 
@@ -229,14 +235,22 @@ class Destination(Protocol):
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> ServiceError[Any] | ExceededLimit | None:
+    ) -> ServiceError[Any] | ExceededLimit | Plan | None:
         """Return the error that refuses the contents of a message, or the limit that its delivery
-        now would exceed, if any."""
+        now would exceed; if there is none, what `deliver` can reuse, or `None`."""
 
     def deliver(
-        self, context: Context, tx: Transaction, message: Message, contents: Contents
+        self,
+        context: Context,
+        tx: Transaction,
+        message: Message,
+        contents: Contents,
+        plan: Plan | None,
     ) -> str:
         """Deliver a message, in the transaction that removes it from custody.
+
+        Args:
+            plan: what `check` has returned in this transaction, if that is a plan.
 
         Returns:
             Why the address does not accept the message, which is then not delivered; else "".

@@ -38,10 +38,11 @@ class ItemAttributes(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes of the content type and the properties, which count towards the limits."""
-        return len(self.content_type.encode()) + sum(
-            len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
-            for name, value in self.properties
-        )
+        size = len(self.content_type.encode())
+        for name, value in self.properties:
+            size += len(name.encode())
+            size += len(value if isinstance(value, bytes) else value.encode())
+        return size
 
 
 NO_ATTRIBUTES: Final = ItemAttributes()

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from edge.engine.dispatch import destinations
-from edge.engine.dispatch.hooks import ALLOWED, Contents, Context, Destination, Hooks, Message
+from edge.engine.dispatch.hooks import ALLOWED, Contents, Context, Destination, Hooks, Message, Plan
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.log import refusals
 from edge.engine.rules import quota
@@ -163,9 +163,10 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
     body, parsed = store.read_body(tx, held)
     message = Message(sender, to, body, held.size, 2, msg_id, held.since, held.attributes)
     contents = destinations.read(context, destination, message, parsed)
-    over = None if error else destination.check(context, tx, message, contents)
-    if isinstance(over, ServiceError):
-        error, over = over, None
+    found = None if error else destination.check(context, tx, message, contents)
+    if isinstance(found, ServiceError):
+        error, found = found, None
+    over = found if isinstance(found, ExceededLimit) else None
     situation = rules.release(
         destination=error is None,
         readable=not contents.unreadable,
@@ -177,7 +178,7 @@ def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> N
         store.release(tx, held, context.limits.released_keys, sender.generation)
     elif effect is _DEAD_LETTER:
         store.remove(tx, held, context.limits.released_keys)
-    _carry_out(context, tx, destination, message, contents, decision, error, over)
+    _carry_out(context, tx, destination, message, contents, decision, error, found)
 
 
 def acknowledge(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
@@ -190,22 +191,24 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
     body, size, destination, to, *_ = request
     message = Message(sender, to, body, size, 1, attributes=request.attributes)
     contents = destinations.read(context, destination, message, request.parsed)
-    over: ExceededLimit | None = None
+    found: ExceededLimit | Plan | None = None
     allowed, error = destination.acceptance(context, tx, sender, to)
     if allowed and error is None:
-        found = destination.check(context, tx, message, contents)
-        if isinstance(found, ServiceError):
-            error = found
+        checked = destination.check(context, tx, message, contents)
+        if isinstance(checked, ServiceError):
+            error = checked
+        elif isinstance(checked, ExceededLimit):
+            found = checked
         else:
-            over = found or space.reserve(tx, message.size, context.limits)
+            found = space.reserve(tx, message.size, context.limits) or checked
     situation = rules.acknowledge(
         trusted=allowed,
         destination=error is None,
-        room=over is None,
+        room=not isinstance(found, ExceededLimit),
         readable=not contents.unreadable,
     )
     decision = rules.ACKNOWLEDGED[situation]
-    _carry_out(context, tx, destination, message, contents, decision, error, over)
+    _carry_out(context, tx, destination, message, contents, decision, error, found)
 
 
 def _carry_out(
@@ -216,12 +219,13 @@ def _carry_out(
     contents: Contents,
     decision: Decision,
     error: ServiceError[Any] | None,
-    over: ExceededLimit | None,
+    found: ExceededLimit | Plan | None,
 ) -> None:
     """Deliver a message or keep it as a dead letter, as the decision requires; then raise the error
-    that answers its sender, if any."""
+    that answers its sender, if any. `found` is what the destination's `check` has returned."""
     if decision.effect is _DELIVER:
-        reason = destination.deliver(context, tx, message, contents)
+        plan = found if isinstance(found, Plan) else None
+        reason = destination.deliver(context, tx, message, contents, plan)
         if not reason:
             message_counts.count(tx, message.qos, message_counts.DELIVERED)
             return
@@ -238,6 +242,7 @@ def _carry_out(
             outbox.report_refused(context, tx, letter)
     if qos == 1 and _is_refusal(decision):  # at level 2 it was counted as accepted
         message_counts.count(tx, 1, message_counts.REFUSED)
+    over = found if isinstance(found, ExceededLimit) else None
     _conclude(context, tx, sender, decision, error, over)
 
 

@@ -16,6 +16,7 @@ from edge.engine.dispatch.hooks import (
     Context,
     Hooks,
     Message,
+    Plan,
     unreadable,
 )
 from edge.engine.rules import access
@@ -59,7 +60,12 @@ class EventLogDestination:
         return service.exceeded_limit(context, tx, contents.events)
 
     def deliver(
-        self, _context: Context, tx: Transaction, message: Message, contents: Contents
+        self,
+        _context: Context,
+        tx: Transaction,
+        message: Message,
+        contents: Contents,
+        _plan: Plan | None,
     ) -> str:
         """Write the events of a message to the log; return ""."""
         sender, _to, _body, _size, qos, _msg_id, since, _attributes = message

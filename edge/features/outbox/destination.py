@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge.engine.dispatch.addresses import AddressKind
-from edge.engine.dispatch.hooks import Acceptance, Contents, Context, Hooks, Message
+from edge.engine.dispatch.hooks import Acceptance, Contents, Context, Hooks, Message, Plan
 from edge.engine.rules import access
 from edge.engine.rules.access import Relation, Sender
 from edge.engine.rules.quota import ExceededLimit
@@ -46,7 +46,12 @@ class AccountDestination:
         return None if message.since is not None else self.room_to_hold(context, tx, message)
 
     def deliver(
-        self, context: Context, tx: Transaction, message: Message, _contents: Contents
+        self,
+        context: Context,
+        tx: Transaction,
+        message: Message,
+        _contents: Contents,
+        _plan: Plan | None,
     ) -> str:
         """Append the message to the account's outbox and send what can be sent; return ""."""
         sender, size = message.sender, message.size

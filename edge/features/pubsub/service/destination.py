@@ -18,6 +18,7 @@ from edge.engine.dispatch.hooks import (
     Context,
     Hooks,
     Message,
+    Plan,
     PublishedItem,
 )
 from edge.engine.rules import access
@@ -73,41 +74,46 @@ class NodeDestination:
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
-    ) -> PubsubError | ExceededLimit | None:
+    ) -> PubsubError | ExceededLimit | Plan | None:
         """Return an error if the ItemID belongs to an item that the sender may not replace, or the
         limit that publishing the item would exceed; for a plain message, the limit of the database
-        is checked too."""
+        is checked too. The plan is the publication."""
         item, sender = contents.item, message.sender
         if item is None:
             return None
         node = publishing.find_target(context, tx, sender, message.to.resource)
         new = _new_item(tx, message, contents, item)
         try:
-            publishing.is_repeated(context, tx, sender, node, new)
+            is_repeated = publishing.is_repeated(context, tx, sender, node, new)
         except PubsubError as error:
             return error.with_traceback(None)
-        exceeded = publishing.check_room(context, tx, sender, node, new).exceeded
+        room = publishing.check_room(context, tx, sender, node, new)
+        exceeded = room.exceeded
         if exceeded is None and message.qos == 0:
             exceeded = space.reserve(tx, message.size, context.limits)
-        return exceeded
+        return exceeded or Plan((node, new, item.namespace, room, is_repeated))
 
     def deliver(
-        self, context: Context, tx: Transaction, message: Message, contents: Contents
+        self,
+        context: Context,
+        tx: Transaction,
+        message: Message,
+        contents: Contents,
+        plan: Plan | None,
     ) -> str:
         """Publish the item in a message, or return why the node's configuration forbids it."""
-        item, sender = contents.item, message.sender
-        if item is None:
+        if plan is None:
             return ""
-        node = publishing.find_target(context, tx, sender, message.to.resource)
-        shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
+        sender = message.sender
+        node, item, namespace, room, is_repeated = plan.values
+        shape = PublicationShape(1, 1 if item.payload else 0, namespace)
         fault = find_fault(shape, node.config, item.attributes)
         if fault is not None:
             return fault.text or str(fault.reason.value)
-        new = _new_item(tx, message, contents, item)
-        if new.attributes.expiry == 0:
+        if item.attributes.expiry == 0:
             return "the item expired before its sender released it"
-        if not publishing.is_repeated(context, tx, sender, node, new):
-            publishing.put(context, tx, sender, node, new)
+        if not is_repeated:
+            publishing.put(context, tx, sender, node, item, room=room)
             if contents.unlogged:
                 publishing.log_unlogged(context, tx, sender, node.name, contents.unlogged)
         return ""

@@ -43,7 +43,7 @@ from edge.features.pubsub.service import access, notifications, queueing, topic_
 from edge.features.pubsub.service import nodes as node_service
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import NodePurged
-from edge.features.pubsub.store import items, nodes
+from edge.features.pubsub.store import items, nodes, recipients
 from edge.features.pubsub.store.nodes import NEW_NODE, Node
 
 UNREADABLE: Final = "unreadable"
@@ -201,8 +201,10 @@ def find_target(
             not met (sections 7.1.3 and 7.1.5). The refusal by a rule is to be logged by the caller,
             under the error's `rule`.
     """
-    topic_rights.check(context, tx, sender, Right.PUBLISH, name)
     node = nodes.get(tx, name)
+    if node is not None and recipients.is_publisher(tx, name, sender.full) and not preconditions:
+        return node
+    topic_rights.check(context, tx, sender, Right.PUBLISH, name)
     if node is None:
         default = node_service.find_auto_created(context, tx, sender, name)
         if default is None:
@@ -210,6 +212,7 @@ def find_target(
         config = _apply_preconditions(context, default, preconditions)
         return Node(NEW_NODE, name, sender.bare, config, 0, 0)
     access.check_publish(tx, node, sender)
+    recipients.keep_publisher(tx, name, sender.full)
     if preconditions and _apply_preconditions(context, node.config, preconditions) != node.config:
         raise PubsubError(Reason.PRECONDITION_NOT_MET)
     return node

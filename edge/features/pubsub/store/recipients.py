@@ -1,6 +1,6 @@
-"""Cache the recipients of each node's notifications in memory.
+"""Cache the recipients of each node's notifications, and who may publish to it, in memory.
 
-The cache is emptied when subscriptions, topic filters, affiliations, nodes or accounts change; a
+Both caches are emptied when subscriptions, topic filters, affiliations, nodes or accounts change; a
 change of an account empties the whole of `Transaction.cache`.
 """
 
@@ -15,6 +15,8 @@ CACHED: Final = 4096
 """Maximum number of cached recipients of all nodes together; a full cache is emptied."""
 
 _CACHE: Final = "recipients"
+_PUBLISHERS: Final = "publishers"
+_NOBODY: Final[set[tuple[str, str]]] = set()
 
 
 def get(tx: Transaction, node: int) -> Sequence[Any] | None:
@@ -31,6 +33,21 @@ def keep(tx: Transaction, node: int, recipients: Sequence[Any]) -> None:
     found[node] = recipients
 
 
+def is_publisher(tx: Transaction, node: str, jid: str) -> bool:
+    """Return whether it is known that a full JID may publish to a node, given by name."""
+    found: set[tuple[str, str]] = tx.cache.get(_PUBLISHERS, _NOBODY)
+    return (node, jid) in found
+
+
+def keep_publisher(tx: Transaction, node: str, jid: str) -> None:
+    """Record that a full JID may publish to a node."""
+    found: set[tuple[str, str]] = tx.cache.setdefault(_PUBLISHERS, set())
+    if len(found) >= CACHED:
+        found.clear()
+    found.add((node, jid))
+
+
 def forget(tx: Transaction) -> None:
-    """Drop the cached recipients of all nodes."""
+    """Drop what is cached of all nodes."""
     tx.cache.pop(_CACHE, None)
+    tx.cache.pop(_PUBLISHERS, None)
