@@ -206,7 +206,7 @@ NOT_ALLOWED = Acceptance(allowed=False)
 
 
 class Plan(NamedTuple):
-    """What `Destination.check` has found out and `Destination.deliver` needs, too."""
+    """The findings of `Destination.check` that `Destination.deliver` needs, too."""
 
     values: Any
 
