@@ -123,6 +123,7 @@ def _gateway_exposition() -> str:
         synchronised=True,
         changed=False,
         sessions=0,
+        protocols={},
         paused=0,
         waiting=waiting,
         database_bytes=0,
@@ -140,7 +141,7 @@ def _gateway_exposition() -> str:
     figures = ProcessFigures(
         status=process,
         resident=0,
-        stanzas=0,
+        requests={"xmpp": 0, "mqtt": 0},
         transactions=0,
         commits=0,
         commit_times=Histogram([]),

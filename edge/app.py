@@ -192,6 +192,7 @@ class App:
         self._machine = machine or MachineClocks()
         self._journal = journal
         self._counts = EventCounts()
+        self._mqtt_packets: Callable[[], int] = lambda: 0
         self._warn = journal.warn
         self._settings = settings
         self._stop = asyncio.Event()
@@ -405,7 +406,9 @@ class App:
             # imported late: without MQTT it takes no memory
             from edge.server.mqtt.listener import MqttListener
 
-            fronts.append(MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls))
+            listener = MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls)
+            self._mqtt_packets = lambda: listener.traffic.received
+            fronts.append(listener)
         if settings.component is not None:
             # imported late: slixmpp's streams take memory
             from edge.server.xmpp.component.component import Component
@@ -434,8 +437,8 @@ class App:
             # imported late: without a status page it takes no memory
             from edge.web.status_snapshot import Sources
 
-            def stanzas() -> int:
-                return router.stanzas
+            def requests() -> dict[str, int]:
+                return {"xmpp": router.stanzas, "mqtt": self._mqtt_packets()}
 
             return Sources(
                 self._folder,
@@ -443,7 +446,7 @@ class App:
                 beats.store,
                 state,
                 monitor.check,
-                stanzas,
+                requests,
                 beats.meter,
                 connections,
                 self._counts,

@@ -13,7 +13,7 @@ from edge.cli import echo_found, folder_option, json_option, yes_option
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import current_time
 from edge.ops.devices import device_status, devices
-from edge.ops.devices.device_status import Device, DeviceStatus
+from edge.ops.devices.device_status import Device, DeviceStatus, DurableSession
 from edge.ops.devices.orphans import Orphans
 from edge.ops.gateway.control import ConnectedSession
 from sync.common.text import columns, duration, listing, plural, utc_time
@@ -187,14 +187,15 @@ def list_(folder: Path, as_json: bool) -> None:
     """List all devices with their sessions, waiting messages and login methods.
 
     `held` are messages from the device that it has not released yet, `waiting` are messages for it,
-    and `unacked` are stanzas that were sent to it and that it has not acknowledged.
+    and `unacked` are stanzas, or MQTT messages at QoS 1 and 2, that were sent to it and that it has
+    not acknowledged. The resource of an MQTT session is its client identifier.
     """
     found = device_status.read(folder)
     if found.trouble is not None:
         click.echo(found.trouble, err=True)
     now = current_time.now().wall
     rows = [row for status in found.devices for row in _rows(status, now)]
-    lines = columns([_HEADER, *rows], right=(6, 7, 8)) if rows else ()
+    lines = columns([_HEADER, *rows], right=(7, 8, 9)) if rows else ()
     echo_found(map(_object, found.devices), lines, as_json=as_json)
 
 
@@ -254,8 +255,8 @@ def _report_restored(name: str, restored: bool) -> None:
 
 
 _HEADER: Final = (
-    "device", "state", "online since (UTC)", "address", "resource", "last seen", "held", "waiting",
-    "unacked", "access",
+    "device", "state", "protocol", "online since (UTC)", "address", "resource", "last seen", "held",
+    "waiting", "unacked", "access",
 )  # fmt: skip
 _NONE: Final = "-"
 
@@ -265,7 +266,9 @@ def _object(found: DeviceStatus) -> dict[str, object]:
         {name: getattr(session, name) for name in session.__struct_fields__ if name != "account"}
         for session in found.sessions
     ]
-    return found.device._asdict() | {"state": found.state, "sessions": sessions}
+    durable = [each._asdict() for each in found.device.durable]
+    found_now = {"durable": durable, "state": found.state, "sessions": sessions}
+    return found.device._asdict() | found_now
 
 
 def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
@@ -274,7 +277,7 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
     figures = str(device.held), str(device.outbox + device.offline)
     access = ", ".join(_access(device))
     if not found.sessions:
-        none = _NONE, _NONE, _NONE, _ago(device.seen, now)
+        none = _NONE, _NONE, _NONE, _NONE, _ago(device.seen, now)
         yield device.name, found.state, *none, *figures, _NONE, access
     for number, session in enumerate(found.sessions):
         name = device.name if number == 0 else ""
@@ -286,6 +289,7 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
     return (
         device_status.DETACHED if session.detached else device_status.ONLINE,
+        f"{session.protocol} {session.version}".rstrip(),
         _NONE if session.since is None else _time(session.since),
         session.address or _NONE,
         session.resource,
@@ -310,9 +314,24 @@ def _details(found: DeviceStatus, now: int) -> Iterator[str]:
     )
     if found.sessions:
         yield ""
-        header = (*_HEADER[1:6], "unacked")
+        header = (*_HEADER[1:7], "unacked")
         rows = [_session(session, now) for session in found.sessions]
-        yield from columns([header, *rows], right=(5,))
+        yield from columns([header, *rows], right=(6,))
+    rows = [_durable(session) for session in device.durable if session.seconds]
+    if rows:
+        yield ""
+        yield from columns([_DURABLE_HEADER, *rows], right=(2, 3))
+
+
+_DURABLE_HEADER: Final = ("durable session", "state kept", "queued", "in flight")
+
+
+def _durable(session: DurableSession) -> tuple[str, ...]:
+    if session.until is None:
+        kept = f"{duration(session.seconds)} after its connection"
+    else:
+        kept = f"until {_time(session.until)}"
+    return session.resource, kept, str(session.queued), str(session.in_flight)
 
 
 def _access(device: Device) -> Iterator[str]:

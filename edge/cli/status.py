@@ -72,7 +72,10 @@ def _lines(found: Status, judged: Health) -> Iterator[str]:
 def _facts(found: Status) -> list[tuple[str, ...]]:
     waiting = found.waiting
     synchronised = {None: _UNKNOWN, True: "synchronised", False: "not synchronised"}
-    paused = ""
+    sessions, paused = _figure(found.sessions), ""
+    if len(found.protocols) > 1:
+        counts = (f"{count} {name}" for name, count in sorted(found.protocols.items()))
+        sessions += f" ({', '.join(counts)})"
     if found.paused is not None:
         paused = f"; {plural(found.paused, 'connection')} slowed by a rate limit"
     return [
@@ -81,7 +84,7 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("clock", synchronised[found.synchronised]),
         ("boot", found.boot or _UNKNOWN),
         ("epoch", found.epoch),
-        ("sessions", f"{_figure(found.sessions)}{paused}"),
+        ("sessions", f"{sessions}{paused}"),
         ("held", f"{plural(waiting.held, 'message')} awaiting the sender's `deliver`"),
         ("outbox", f"{plural(waiting.outbox, 'message')} waiting for devices"),
         ("offline", f"{plural(waiting.offline, 'plain message')} stored for offline devices"),

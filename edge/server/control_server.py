@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,6 +74,7 @@ def state_reader(
             synchronised=now.synchronised,
             used=fronts.used(),
             limits=msgspec.to_builtins(limits),
+            sessions=Counter(each.protocol for each in fronts.connected_sessions(now.wall)),
             accepts_devices=fronts.up,
             store_error=store_error(),
             certificate_error=fronts.certificate_error,

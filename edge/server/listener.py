@@ -130,6 +130,8 @@ class Listener(Front, Generic[S]):
             ConnectedSession(
                 account=session.account,
                 resource=session.full.partition("/")[2],
+                protocol=session.protocol,
+                version=session.version,
                 address=None if session.connection is None else session.connection.address,
                 since=wall_time(session.since),
                 seen=wall_time(seen),

@@ -16,7 +16,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from edge.engine.dispatch.encoding import source_of
 from edge.engine.dispatch.hooks import OffloadedWork, Work
@@ -89,6 +89,7 @@ class Session(ABC, Generic[R]):
 
     Attributes:
         acknowledges: whether the peer acknowledges what it is sent; it is kept until then (`keep`).
+        protocol: the name of its protocol; each subclass sets it.
         connection: its connection, or None if it has none.
         in_flight: number of received requests whose units of work are not committed.
         in_flight_bytes: bytes of these requests.
@@ -99,6 +100,8 @@ class Session(ABC, Generic[R]):
         tracking: whether its connection must call `before_flush` and `after_flush`.
         ended_by: the reason for which the gateway has ended it, if that is so.
     """
+
+    protocol: ClassVar[str]
 
     __slots__ = (
         "_confirmations", "_context", "_end_name", "_overflow", "_registry", "_sent_at",
@@ -303,9 +306,15 @@ class Session(ABC, Generic[R]):
         return 0
 
     @property
-    def all_unacknowledged_stanzas(self) -> int:
-        """Number of all unacknowledged messages, also of those relayed or stored."""
-        return 0
+    def all_unacknowledged_stanzas(self) -> int | None:
+        """Number of all unacknowledged messages, also of those relayed or stored; `None` if the
+        outbox alone has it."""
+        return None
+
+    @property
+    def version(self) -> str:
+        """The version of its protocol, if that has several."""
+        return ""
 
     @property
     def last_input(self) -> float | None:

@@ -64,12 +64,16 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     yield single("resident_memory_bytes", GAUGE, meaning, process.resident)
     meaning = "Largest event-loop delay in the last minute, in seconds."
     yield single("event_loop_lag_seconds", GAUGE, meaning, process.loop_lag)
-    yield single("stanzas_total", COUNTER, "Stanzas received from devices.", process.stanzas)
+    meaning = "XMPP stanzas received from devices."
+    yield single("stanzas_total", COUNTER, meaning, process.requests["xmpp"])
+    meaning = "MQTT packets received from devices."
+    yield single("mqtt_packets_total", COUNTER, meaning, process.requests["mqtt"])
     meaning = "Connections that are not read at the moment because they exceed a rate limit."
     yield single("rate_limited_connections", GAUGE, meaning, status.paused)
     waiting = status.waiting
-    meaning = "Connected sessions of devices, including those that wait to be resumed."
-    yield single("sessions", GAUGE, meaning, status.sessions)
+    meaning = "Connected sessions of devices by protocol, including XMPP's that wait to be resumed."
+    counts = [(labels(protocol=name), status.protocols.get(name, 0)) for name in process.requests]
+    yield Family("sessions", GAUGE, meaning, counts)
     meaning = (
         "Messages that wait: held (in custody, before the sender's deliver), outbox (with quality"
         " of service, for a device), or offline (plain, for a device)."

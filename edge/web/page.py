@@ -88,7 +88,8 @@ def _facts(
     yield "state", _state(health)
     yield "running for", duration(running.uptime)
     yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
-    yield "sessions", str(status.sessions)
+    by_protocol = ", ".join(f"{count} {name}" for name, count in sorted(status.protocols.items()))
+    yield "sessions", f"{status.sessions}" + (f" ({by_protocol})" if by_protocol else "")
     yield "centre", _centre(snapshot, now)
     backlog = size(sum(lane.bytes for lane in snapshot.lanes))
     yield "backlog", f"{plural(waiting.segments, 'segment')}, {backlog}"
@@ -141,8 +142,8 @@ def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:
 
 
 _DEVICE_HEADER: Final = (
-    "device", "state", "online since", "address", "resource", "last seen", "held", "waiting",
-    "unacknowledged",
+    "device", "state", "protocol", "online since", "address", "resource", "last seen", "held",
+    "waiting", "unacknowledged",
 )  # fmt: skip
 
 
@@ -151,11 +152,12 @@ def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, .
     for device, state, sessions in devices:
         waiting = str(device.held), str(device.outbox + device.offline)
         if not sessions:
-            yield escape(device.name), state, "", "", "", _ago(device.seen, now), *waiting, ""
+            yield escape(device.name), state, "", "", "", "", _ago(device.seen, now), *waiting, ""
         for session in sessions:
             yield (
                 escape(device.name),
                 DETACHED if session.detached else ONLINE,
+                f"{session.protocol} {session.version}".rstrip(),
                 "" if session.since is None else _when(session.since),
                 escape(session.address or ""),
                 escape(session.resource),

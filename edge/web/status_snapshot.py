@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -86,14 +86,15 @@ class Snapshot(NamedTuple):
 class ProcessFigures(NamedTuple):
     """The figures of the running process.
 
-    `resident` is its memory in bytes, `commit_delay` the minimum seconds between commits,
+    `resident` is its memory in bytes, `requests` the number of stanzas and packets that each
+    protocol has received, `commit_delay` the minimum seconds between commits,
     `write_rate` the bytes per second that it wrote in the last hour, and `loop_lag` the largest
     event-loop delay in the last minute, in seconds.
     """
 
     status: ProcessStatus
     resident: int
-    stanzas: int
+    requests: Mapping[str, int]
     transactions: int
     commits: int
     commit_times: Histogram
@@ -112,7 +113,7 @@ class Sources(NamedTuple):
     store: Store
     process_status: Callable[[], ProcessStatus]
     check_health: Callable[[], Awaitable[Health]]
-    stanzas: Callable[[], int]
+    requests: Callable[[], Mapping[str, int]]
     meter: WriteMeter
     connections: Callable[[], Awaitable[DeviceConnections]]
     counts: EventCounts
@@ -206,11 +207,11 @@ class SnapshotReader:
 
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
-        _folder, _settings, store, process_status, _check, stanzas, meter, _, counts = self._sources
+        _, _, store, process_status, _check, requests, meter, _, counts = self._sources
         return ProcessFigures(
             process_status(),
             _resident_bytes(),
-            stanzas(),
+            requests(),
             store.commits,
             store.writes,
             store.commit_window.commit_times,

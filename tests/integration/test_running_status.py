@@ -130,7 +130,8 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
         assert before < session.pop("since") <= session["seen"] == found["seen"] <= after
         session.pop("seen")
         assert session == {
-            "resource": "fw", "address": "127.0.0.1", "detached": False, "unacknowledged": 1,
+            "resource": "fw", "protocol": "xmpp", "version": "", "address": "127.0.0.1",
+            "detached": False, "unacknowledged": 1,
         }  # fmt: skip
         waiting = (found["held"], found["outbox"], found["offline"])
         assert (found["state"], waiting) == ("online", (1, 0, 0))
@@ -153,6 +154,9 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
 
 
 # The status page.
+
+
+SESSIONS = 'sessions{protocol="xmpp"}'
 
 
 def get(process: Process, path: str) -> str:
@@ -182,7 +186,7 @@ async def test_metrics_follow_sessions_messages_and_commits(
         pump.send("<message to='nobody@gw.example'><body>x</body></message>")
         assert condition(await pump.element()) == "service-unavailable"
         after = get(process, "/metrics")
-    assert metric(after, 'limit_used{limit="sessions"}') == metric(after, "sessions") == 1
+    assert metric(after, 'limit_used{limit="sessions"}') == metric(after, SESSIONS) == 1
     assert metric(after, 'messages_total{qos="2",outcome="accepted"}') == 2
     assert metric(after, 'messages_total{qos="2",outcome="delivered"}') == 1
     assert metric(after, 'messages_total{qos="0",outcome="delivered"}') == 1

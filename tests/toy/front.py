@@ -26,6 +26,8 @@ from tests.toy.codec import LineParser, encode
 
 
 class ToySession(Session[list[bytes]]):
+    protocol = requests.PROTOCOL
+
     __slots__ = ()
 
     def handle(self, request: list[bytes]) -> None:

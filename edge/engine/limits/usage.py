@@ -50,6 +50,17 @@ def waiting_by_account(tx: Transaction) -> dict[str, dict[str, int]]:
     }
 
 
+def by_session(tx: Transaction) -> dict[str, tuple[int, int]]:
+    """Return, by full address, the numbers of messages that wait for a session alone, and of those
+    that were sent to it and are not finished."""
+    return {
+        full: (int(queued), int(sent))
+        for tables in declared()
+        if tables.by_session
+        for full, queued, sent in tx.rows(tables.by_session)
+    }
+
+
 def _fullest(rows: Iterable[tuple[str, int, int]], columns: int) -> list[LimitUsage]:
     largest = [LimitUsage(0)] * columns
     for of, *mine in rows:

@@ -43,6 +43,10 @@ _COUNT: Final = """
 SELECT count(*), coalesce(sum(account = (SELECT id FROM main.accounts WHERE name = ?)), 0)
 FROM main.durable_sessions
 """
+_ALL: Final = """
+SELECT a.name, d.full, d.seconds, d.expires FROM main.durable_sessions AS d
+JOIN main.accounts AS a ON a.id = d.account ORDER BY d.full
+"""
 _AGE: Final = """
 UPDATE main.durable_sessions SET expires = expires - ? WHERE expires - seconds <= ?
 """
@@ -127,6 +131,12 @@ def age(tx: Transaction, before: float, seconds: float) -> None:
     """Add `seconds` of time off to the age of states that were left by the service second
     `before`."""
     tx.run(_AGE, (seconds, before))
+
+
+def list_all(tx: Transaction) -> list[tuple[str, str, float, float | None]]:
+    """Return, for each address with a state, its account, the address, for how many seconds the
+    state is kept without a session, and the service second at which it ends if it has none."""
+    return list(tx.rows(_ALL))
 
 
 def exists(tx: Transaction, full: str) -> bool:

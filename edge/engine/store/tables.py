@@ -30,6 +30,9 @@ class Tables(NamedTuple):
             lane; its rows are (owner, value of each option).
         waiting: queries for numbers of waiting rows, by the name of the number in the status.
         waiting_by_account: queries for numbers of waiting messages; the rows are (account, number).
+        by_session: the query for the numbers of messages for sessions; the rows are (full address,
+            number of those that only this session may receive and that were not sent, number of
+            those that were sent to it and are not finished).
         latest: the query for the service second of the newest row, if rows are written so often
             that it can be later than the saved one.
     """
@@ -39,6 +42,7 @@ class Tables(NamedTuple):
     largest: Mapping[tuple[str, ...], str] = {}
     waiting: Mapping[str, str] = {}
     waiting_by_account: Mapping[str, str] = {}
+    by_session: str = ""
     latest: str = ""
 
 

@@ -32,5 +32,11 @@ SELECT a.name, count(*) FROM outbox AS o JOIN accounts AS a ON a.id = o.account
 GROUP BY o.account
 """,
     },
+    by_session="""
+SELECT full, sum(sent = 0), sum(sent) FROM (
+    SELECT CASE state WHEN 'queued' THEN only ELSE session END AS full, state <> 'queued' AS sent
+    FROM outbox
+) WHERE full IS NOT NULL GROUP BY full
+""",
     latest="SELECT since FROM outbox ORDER BY id DESC LIMIT 1",
 )

@@ -53,6 +53,8 @@ def ports(settings: Config) -> Iterator[Finding]:
     for section, option, addresses in (
         ("xmpp", "listen", settings.listen),
         ("xmpp", "listen_tls", settings.listen_tls),
+        ("mqtt", "listen", settings.listen_mqtt),
+        ("mqtt", "listen_tls", settings.listen_mqtt_tls),
         ("web", "listen", web),
     ):
         for address in addresses:

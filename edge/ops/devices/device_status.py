@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from edge.config import load
 from edge.engine.limits import usage
 from edge.engine.rules.service_time import DAY_MS
+from edge.engine.sessions import durable_sessions
+from edge.engine.store import meta
 from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates, last_seen
@@ -26,6 +30,24 @@ UNKNOWN: Final = "unknown"
 """The state of a device if the running gateway does not answer."""
 
 
+class DurableSession(NamedTuple):
+    """A session whose state the gateway keeps while the device is away (MQTT 5.0, section 4.1).
+
+    Attributes:
+        seconds: for how long the state is kept without a connection; 0 if it ends at once.
+        until: when the state ends unless the device returns, in ms since 1970 UTC; `None` while the
+            session is connected, or if the gateway has not started since then.
+        queued: the number of guaranteed messages that wait for this session alone.
+        in_flight: the number of guaranteed messages that were sent to it and are not finished.
+    """
+
+    resource: str
+    seconds: float
+    until: int | None
+    queued: int
+    in_flight: int
+
+
 class Device(NamedTuple):
     """A device, as the database knows it; times are in ms since 1970 UTC.
 
@@ -40,6 +62,7 @@ class Device(NamedTuple):
         held: the number of messages from it in custody, which await its `deliver`.
         outbox: the number of guaranteed messages that wait for it.
         offline: the number of plain messages that are stored for it.
+        durable: its sessions whose state is kept.
     """
 
     name: str
@@ -55,6 +78,7 @@ class Device(NamedTuple):
     held: int
     outbox: int
     offline: int
+    durable: list[DurableSession]
 
 
 class DeviceStatus(NamedTuple):
@@ -124,7 +148,13 @@ def combine(devices: Sequence[Device], connections: DeviceConnections | None) ->
 
 
 def _status(device: Device, sessions: list[ConnectedSession], *, known: bool) -> DeviceStatus:
-    newest_first = sorted(sessions, key=lambda session: -(session.since or 0))
+    in_flight = {each.resource: each.in_flight for each in device.durable}
+    newest_first = [
+        replace(session, unacknowledged=in_flight.get(session.resource, 0))
+        if session.unacknowledged is None
+        else session
+        for session in sorted(sessions, key=lambda session: -(session.since or 0))
+    ]
     if not known:
         state = UNKNOWN
     elif not sessions:
@@ -146,7 +176,7 @@ def list_all(folder: Path) -> list[Device]:
 def read_devices(tx: Transaction, domain: str, now: int) -> list[Device]:
     """Return all devices, ordered by name; `now` is in ms since 1970."""
     latest, heartbeat = certificates.latest_expiry(tx), last_seen.last_heartbeat(tx)
-    waiting = usage.waiting_by_account(tx)
+    waiting, durable = usage.waiting_by_account(tx), _durable_sessions(tx, now)
     found = []
     for account in accounts.list_all(tx):
         name, trusted, created, revoked, password, downgrade, seen = account
@@ -166,6 +196,17 @@ def read_devices(tx: Transaction, domain: str, now: int) -> list[Device]:
                 held=waiting["held"].get(jid, 0),
                 outbox=waiting["outbox"].get(name, 0),
                 offline=waiting["offline"].get(name, 0),
+                durable=durable[name],
             )
         )
+    return found
+
+
+def _durable_sessions(tx: Transaction, now: int) -> defaultdict[str, list[DurableSession]]:
+    service, counts = meta.last_service_second(tx), usage.by_session(tx)
+    found: defaultdict[str, list[DurableSession]] = defaultdict(list)
+    for name, full, seconds, expires in durable_sessions.list_all(tx):
+        until = None if expires is None else now + round((expires - service) * 1000)
+        resource, numbers = full.partition("/")[2], counts.get(full, (0, 0))
+        found[name].append(DurableSession(resource, seconds, until, *numbers))
     return found

@@ -68,6 +68,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     `build` is "compiled" or "pure" (`build_kind`), `service` the service time in seconds, `uptime`
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
+    `sessions` is the number of sessions of devices by protocol, `xmpp` or `mqtt`;
     `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
     if the process cannot use it, `certificate_error` why it uses the previous certificate in place
     of the present files, and `link_error` why a component has no link to its server.
@@ -81,6 +82,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     synchronised: bool
     used: dict[str, int]
     limits: dict[str, int | float]
+    sessions: dict[str, int] = {}
     accepts_devices: bool = True
     store_error: str | None = None
     certificate_error: str | None = None
@@ -92,20 +94,26 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
 
     Attributes:
         account: the name of the device.
+        resource: the resource of its address; in MQTT, the client identifier.
+        protocol: `xmpp` or `mqtt`.
+        version: the version of the protocol, if it has several.
         address: the IP address of the session's connection to this gateway, if it has one.
         since: when the session was bound, if that is known.
         seen: when the device last sent something, if that is known.
         detached: whether the session has lost its connection and can be resumed.
-        unacknowledged: the number of stanzas that the device has not acknowledged yet.
+        unacknowledged: the number of stanzas that the device has not acknowledged yet; `None` if
+            the outbox has the number of its messages (`device_status.DurableSession`).
     """
 
     account: str
     resource: str
+    protocol: str = "xmpp"
+    version: str = ""
     address: str | None = None
     since: int | None = None
     seen: int | None = None
     detached: bool = False
-    unacknowledged: int = 0
+    unacknowledged: int | None = 0
 
 
 class DeviceConnections(Struct, frozen=True, kw_only=True):

@@ -111,6 +111,7 @@ class Status(NamedTuple):
         synchronised: whether the wall clock is synchronised, if the gateway is running.
         changed: whether the running gateway uses other limits than the configuration.
         sessions: the number of connected sessions, if the gateway is running.
+        protocols: the number of connected sessions by protocol.
         paused: the number of connections that are not read because they exceed a rate limit.
         free_bytes: bytes of the database file that are free for new rows.
         disk_bytes: free bytes of the file system.
@@ -132,6 +133,7 @@ class Status(NamedTuple):
     synchronised: bool | None
     changed: bool
     sessions: int | None
+    protocols: Mapping[str, int]
     paused: int | None
     waiting: WaitingCounts
     database_bytes: int
@@ -193,6 +195,7 @@ def combine(
         synchronised=None if running is None else running.synchronised,
         changed=in_force != configured,
         sessions=_figure(used, "sessions"),
+        protocols={} if running is None else running.sessions,
         paused=_figure(used, "paused"),
         waiting=stored.waiting,
         database_bytes=live + free,

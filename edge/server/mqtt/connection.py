@@ -45,6 +45,7 @@ from edge.server.login import CERTIFICATE, PLAIN, BindRefusal, CertificateOwner,
 from edge.server.mqtt import aliases
 from edge.server.mqtt.ends import bind_reason, end_reason, store_reason
 from edge.server.mqtt.session import MqttSession, receive_maximum
+from edge.server.mqtt.traffic import Traffic
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
@@ -62,12 +63,19 @@ KEEP_ALIVE_FACTOR: Final = 1.5
 class MqttConnection(Connection[Input, MqttSession]):
     """A connection of MQTT."""
 
-    __slots__ = ("_connect", "_is_connecting", "_keep_alive", "_keep_alive_timer", "_parser")
+    __slots__ = (
+        "_connect", "_is_connecting", "_keep_alive", "_keep_alive_timer", "_parser", "_traffic",
+    )  # fmt: skip
 
     def __init__(
-        self, context: ServerContext, tls_server: TlsServer, registry: Registry[MqttSession]
+        self,
+        context: ServerContext,
+        tls_server: TlsServer,
+        registry: Registry[MqttSession],
+        traffic: Traffic,
     ) -> None:
         super().__init__(context, tls_server, registry)
+        self._traffic = traffic
         self._parser = PacketParser(CONNECT_BYTES)
         self._connect: Connect | None = None
         self._is_connecting = False
@@ -82,7 +90,10 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     def parse(self, data: bytes | memoryview) -> Sequence[Input]:
         """Return the packets that end in this part of the input, and a fault if there is one."""
-        return self._parser.feed(data)
+        items = self._parser.feed(data)
+        self._traffic.bytes_received += len(data)
+        self._traffic.received += len(items)
+        return items
 
     def handle(self, item: Input) -> bool:
         """Handle a packet, if it has not to wait for the rate limit or, a DISCONNECT, for the
@@ -294,6 +305,16 @@ class MqttConnection(Connection[Input, MqttSession]):
         else:
             self._context.refusals.add("keep_alive", source=self.peer)
             self.fail(Reason.KEEP_ALIVE_TIMEOUT)
+
+    # Output
+
+    def flush(self) -> None:
+        """Write the output now."""
+        packets, before = len(self._output), self.written
+        super().flush()
+        if self.written > before:
+            self._traffic.sent += packets
+            self._traffic.bytes_sent += self.written - before
 
     # The end
 

@@ -10,6 +10,7 @@ from edge.config.load import Address
 from edge.server.listener import Listen, Listener
 from edge.server.mqtt.connection import MqttConnection
 from edge.server.mqtt.session import MqttSession
+from edge.server.mqtt.traffic import Traffic
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
@@ -24,6 +25,9 @@ class MqttListener(Listener[MqttSession]):
     Args:
         listen: the addresses for connections with or without TLS.
         listen_tls: the addresses for connections with TLS.
+
+    Attributes:
+        traffic: the counts of all connections.
     """
 
     def __init__(
@@ -34,8 +38,9 @@ class MqttListener(Listener[MqttSession]):
             Listen("mqtts", "mqtt", "listen_tls", listen_tls, only_tls=True),
         )
         super().__init__(context, ALPN, ports)
+        self.traffic = Traffic()
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""
-        connection = MqttConnection(self._context, tls_server, self._registry)
+        connection = MqttConnection(self._context, tls_server, self._registry, self.traffic)
         return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)

@@ -15,6 +15,7 @@ from edge.engine.dispatch.outputs import EndReason
 from edge.engine.sessions import sessions
 from edge.engine.store.database import SentMessage
 from edge.errors import StoreError
+from edge.mqtt import PROTOCOL
 from edge.mqtt.codec import encode
 from edge.mqtt.packets import (
     MAX_ID,
@@ -54,6 +55,8 @@ class MqttSession(Session[Request]):
         connect: the packet that has asked for it.
         fail: sends a DISCONNECT with a reason, and closes the connection.
     """
+
+    protocol = PROTOCOL
 
     __slots__ = (
         "_aliases",
@@ -170,6 +173,11 @@ class MqttSession(Session[Request]):
         if self._aliases is not None:
             self._aliases.confirm()
         super()._send(data, token)
+
+    @property
+    def version(self) -> str:
+        """The version of its protocol."""
+        return "5.0" if self._peer.version == V5 else "3.1.1"
 
     def end_name(self, reason: EndReason) -> str:
         """Return the name of a reason in the event log."""

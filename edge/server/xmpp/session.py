@@ -123,6 +123,8 @@ class XmppSession(Session[Stanza]):
         sm_id: the id by which it can be resumed, or "".
     """
 
+    protocol = PROTOCOL
+
     __slots__ = (
         "_acknowledgement_requested", "_acknowledgement_urgent", "_resumable", "_resume_time",
         "_router", "_successor", "_timer", "management", "sm_id",
@@ -210,7 +212,7 @@ class XmppSession(Session[Stanza]):
         return 0 if self.management is None else self.management.bounded
 
     @property
-    def all_unacknowledged_stanzas(self) -> int:
+    def all_unacknowledged_stanzas(self) -> int | None:
         """Number of all unacknowledged stanzas, also of those relayed or stored."""
         return 0 if self.management is None else len(self.management.unacknowledged)
 

@@ -19,7 +19,7 @@ from tests.helpers.folder import fieldpost, query
 
 NEW: dict[str, Any] = {
     "downgrade": False, "revoked": None, "seen": None, "held": 0, "outbox": 0, "offline": 0,
-    "state": "offline", "sessions": [],
+    "durable": [], "state": "offline", "sessions": [],
 }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_list_as_text(folder: Path) -> None:
         tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
         tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))
     day = r"\d{4}-\d\d-\d\d"
-    state = r" +offline +-  +-  +-  +never +0  +0  +-  "
+    state = r" +offline +-  +-  +-  +-  +never +0  +0  +-  "
     patterns = (
         r"device  state .*",
         rf"both{state}password, certificate until {day} \(1 day\)",

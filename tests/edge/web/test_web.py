@@ -45,11 +45,15 @@ SETTINGS = load.parse(b'[gateway]\ndomain = "gw.example"')
 FOLDER = Path("no gateway")
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 USED = {"sessions": 3, "paused": 1}
+REQUESTS = {"xmpp": 17, "mqtt": 4}
 SESSIONS = [
     ConnectedSession(
         account="pump1", resource="<fw>", address="192.0.2.1", since=NOW, seen=NOW, unacknowledged=9
     ),
     ConnectedSession(account="pump1", resource="old", since=NOW - 1, seen=NOW - 1, detached=True),
+    ConnectedSession(
+        account="valve", resource="esp", protocol="mqtt", version="3.1.1", unacknowledged=None
+    ),
 ]
 
 
@@ -82,7 +86,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 def running(settings: Config = SETTINGS) -> ProcessStatus:
     return ProcessStatus(
         version="1.2.3", boot="b", service=12.5, uptime=7200.0, synchronised=True, used=USED,
-        limits=msgspec.to_builtins(settings.limits),
+        limits=msgspec.to_builtins(settings.limits), sessions={"xmpp": 2, "mqtt": 1},
     )  # fmt: skip
 
 
@@ -90,7 +94,7 @@ def new_gateway(store: Store, settings: Config = SETTINGS) -> Gateway:
     judged = Judged()
     meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(
-        FOLDER, settings, store, lambda: running(settings), judged.check, lambda: 17, meter,
+        FOLDER, settings, store, lambda: running(settings), judged.check, lambda: REQUESTS, meter,
         connections, EventCounts(),
     )  # fmt: skip
     reader = SnapshotReader(sources)
@@ -363,6 +367,9 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
         >= {
             'fieldpost_info{version="1.2.3",build="pure"}': 1,
             "fieldpost_stanzas_total": 17,
+            "fieldpost_mqtt_packets_total": 4,
+            'fieldpost_sessions{protocol="xmpp"}': 2,
+            'fieldpost_sessions{protocol="mqtt"}': 1,
             "fieldpost_written_bytes_total": 8192,
             'fieldpost_limit_used{limit="sessions"}': 3,
             'fieldpost_limit_allowed{limit="sessions"}': 1000,
@@ -544,19 +551,20 @@ async def test_problems_are_highlighted(gateway: Gateway) -> None:
 async def test_devices_and_their_sessions_are_shown(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "MAX_DEVICES", 2)
+    monkeypatch.setattr(page, "MAX_DEVICES", 3)
 
     def unit(tx: Transaction) -> None:
-        for name in ("pump1", "pump2", "valve"):
+        for name in ("pump1", "pump2", "valve", "weir"):
             accounts.add(tx, name, (), trusted=True)
 
     await gateway.store.run(unit)
     text = page.render(*await read_status(gateway), NOW + 61_000)
     connected = "2025-10-09 08:53:20 UTC"
     for cells in (
-        ("online", connected, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
-        ("detached", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
-        ("offline", "", "", "", "never", "0", "0", ""),
+        ("online", "xmpp", connected, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
+        ("detached", "xmpp", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
+        ("offline", "", "", "", "", "never", "0", "0", ""),
+        ("online", "mqtt 3.1.1", "", "", "esp", "", "0", "0", "0"),
     ):
         assert "".join(f"<td>{cell}</td>" for cell in cells) in text
     assert "1 other device" in text
