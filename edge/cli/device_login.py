@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +17,14 @@ from edge.ops.devices import logins
 C = TypeVar("C", bound=Callable[..., Any])
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class NetworkError(FieldpostError):
+    """A command over the network failed; the text gives the reason."""
+
+
+class LoginRefused(NetworkError):
+    """The gateway refused the log-in."""
 
 
 class Login(NamedTuple):
@@ -60,6 +68,9 @@ _OPTIONS = (
     click.option("--host", default="", help="Address of the gateway. Default: the JID's domain."),
     click.option("--port", type=click.IntRange(1, 65535), help="TCP port. Default: 5222."),
     click.option(
+        "--mqtt", is_flag=True, help="With --as: use MQTT 5.0 over TLS. Default port: 8883."
+    ),
+    click.option(
         "--direct-tls", is_flag=True, help="Use TLS from the first byte. Default port: 5223."
     ),
 )
@@ -81,6 +92,7 @@ def read_login(
     ca: Path | None,
     host: str,
     port: int | None,
+    mqtt: bool,
     direct_tls: bool,
 ) -> Login | None:
     """Return the device login given by the options, or `None` to act as the operator.
@@ -93,7 +105,8 @@ def read_login(
         OSError: the password file cannot be read.
     """
     if jid is None:
-        if any((password_stdin, password_file, certificate, key, ca, host, port, direct_tls)):
+        options = password_stdin, password_file, certificate, key, ca, host, port, mqtt, direct_tls
+        if any(options):
             raise click.UsageError("login options such as --password-file need --as JID")
         return None
     bare, _, resource = jid.partition("/")
@@ -104,19 +117,25 @@ def read_login(
         _read_password(password_stdin, password_file),
         ca,
         host,
-        port or (5223 if direct_tls else 5222),
+        port or (8883 if mqtt else 5223 if direct_tls else 5222),
         certificate,
         key,
         direct_tls,
     )
 
 
-def explained(error: FieldpostError, login: Login, folder: Path | None) -> FieldpostError:
-    """Return the error of a refused log-in, with the reason if the gateway's folder tells it."""
-    reason = ""
-    if folder is not None:
-        reason = logins.find_fault(folder, login.jid, login.password, login.certificate)
-    return FieldpostError(f"{error}: {reason}") if reason else error
+def run(work: Coroutine[Any, Any, None], login: Login, folder: Path | None) -> None:
+    """Run what a command does as a device; raises `FieldpostError`. The error of a refused log-in
+    has the reason if the gateway's folder tells it."""
+    import asyncio  # imported late: other commands do not need it
+
+    try:
+        asyncio.run(work)
+    except LoginRefused as error:
+        reason = ""
+        if folder is not None:
+            reason = logins.find_fault(folder, login.jid, login.password, login.certificate)
+        raise (LoginRefused(f"{error}: {reason}") if reason else error) from error
 
 
 def _check(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from edge.cli import json_option, report_errors
-from edge.cli.device_login import Login, explained, login_options, read_login
+from edge.cli import device_login, json_option, report_errors
+from edge.cli.device_login import Login, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.ops.data import payloads
 from edge.ops.data.payloads import Payload
@@ -20,6 +21,7 @@ from edge.xmpp.payloads import payload_of, write
 
 if TYPE_CHECKING:
     from edge.cli.network import Received
+    from edge.mqtt.packets import Publish
 
 POLL_S: Final = 1.0
 """Seconds between two attempts to take an item from an empty queue as the operator."""
@@ -88,6 +90,13 @@ def _lines(title: str, text: str) -> list[str]:
     show_default=True,
     help="With --as: seconds to wait for the connection, and then for the subscription.",
 )
+@click.option(
+    "--qos",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="With --mqtt: the highest level at which messages are received.",
+)
 @login_options
 @report_errors
 def listen(
@@ -97,6 +106,7 @@ def listen(
     idle: float | None,
     as_json: bool,
     timeout: float,
+    qos: int,
     folder: Path | None,
     **login: Any,
 ) -> None:
@@ -105,15 +115,23 @@ def listen(
     A filter may contain + for one level of a node's name and # for the rest; a share is
     $share:NAME:FILTER. With --as, log in over the network as that device, and without a NODE or
     FILTER print the messages to the device. Otherwise listen as the operator of the gateway in
-    --dir, which must be running. Ends with Ctrl-C.
+    --dir, which must be running. With --mqtt, print topics, properties and payloads. Ends with
+    Ctrl-C.
     """
     if take is not None and targets:
         raise click.UsageError("--take and a NODE or FILTER cannot be used together")
+    if login["mqtt"] and not targets:
+        raise click.UsageError("--mqtt needs a NODE or FILTER")
+    if qos and not login["mqtt"]:
+        raise click.UsageError("--qos needs --mqtt")
     found = read_login(**login)
     what = f"items of {take}" if take else ", ".join(targets) or "messages"
     output = Output(what, count, as_json)
     try:
-        _listen(found, folder, targets, take, output, timeout, idle)
+        if found is not None and login["mqtt"]:
+            _by_mqtt(found, folder, targets, qos, output, timeout, idle)
+        else:
+            _listen(found, folder, targets, take, output, timeout, idle)
     except KeyboardInterrupt:
         if not output.has_begun:
             raise
@@ -175,8 +193,6 @@ def _over_network(
     timeout: float,
     idle: float | None,
 ) -> None:
-    import asyncio
-
     from edge.cli import network  # imported late: it takes longer than all other commands
 
     def show(received: Received) -> bool:
@@ -194,7 +210,34 @@ def _over_network(
         listening = network.listen(login, targets, show, output.begin, timeout, idle)
     else:
         listening = network.work(login, take, output.item, output.begin, timeout, idle)
-    try:
-        asyncio.run(listening)
-    except network.LoginRefused as error:
-        raise explained(error, login, folder) from error
+    device_login.run(listening, login, folder)
+
+
+def _by_mqtt(
+    login: Login,
+    folder: Path | None,
+    filters: tuple[str, ...],
+    qos: int,
+    output: Output,
+    timeout: float,
+    idle: float | None,
+) -> None:
+    from edge.cli import mqtt_network
+    from edge.routing.mqtt import publications
+
+    def show(packet: Publish) -> bool:
+        topic, payload, level, retain, _dup, _id, properties = packet
+        attributes = publications.attributes(level, retain, properties)
+        named = [
+            (name, b64encode(value).decode() if isinstance(value, bytes) else value)
+            for name, value in attributes.properties
+        ]
+        if attributes.expiry is not None:
+            named.append(("message-expiry", str(attributes.expiry)))
+        fields = {"topic": topic, "qos": level, "retain": retain, "properties": named}
+        content = payloads.read(payload, attributes.content_type)
+        shown = [content.content_type, *(f"{name}={value}" for name, value in named)]
+        return output.show(f"{topic} ({', '.join(shown)})", fields, content)
+
+    listening = mqtt_network.listen(login, filters, qos, show, output.begin, timeout, idle)
+    device_login.run(listening, login, folder)

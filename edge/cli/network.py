@@ -17,8 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge.cli.device_login import Login
-from edge.errors import FieldpostError
+from edge.cli.device_login import Login, LoginRefused, NetworkError
 from edge.ops.gateway.operator_requests import ItemReport
 from edge.xmpp import payloads
 from firmware_sim.device import (
@@ -47,14 +46,6 @@ _ID_BYTES: Final = 8
 """Bytes of the random ids of items and messages."""
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # an error of the command says it
-
-
-class NetworkError(FieldpostError):
-    """A command over the network failed; the text gives the reason."""
-
-
-class LoginRefused(NetworkError):
-    """The gateway refused the log-in."""
 
 
 class Received(NamedTuple):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from edge.cli import report_errors
-from edge.cli.device_login import explained, login_options, read_login
+from edge import content_types
+from edge.cli import device_login, report_errors
+from edge.cli.device_login import Login, login_options, read_login
 from edge.command_errors import to_terminal
 from edge.config import load
 from edge.engine.dispatch.addresses import pubsub_service
@@ -55,6 +56,7 @@ from edge.xmpp.payloads import Format
     type=float,
     help="Time after which a queue item that was not taken becomes dead.",
 )
+@click.option("--retain", is_flag=True, help="With --mqtt: keep the message for new subscribers.")
 @click.option("--lines", is_flag=True, help="Send each line of standard input as a message.")
 @click.option(
     "--outbox",
@@ -80,6 +82,7 @@ def send(
     priority: int | None,
     delay: float | None,
     ttl: float | None,
+    retain: bool,
     lines: bool,
     outbox: Path | None,
     timeout: float,
@@ -93,7 +96,8 @@ def send(
     running. Prints nothing. Exit status 0 means that the gateway has accepted the message, or at
     level 0 over the network, that it was sent and no error came before the gateway's answer to a
     ping. A message that the gateway accepts but cannot use is an error, too. If the recipient asks
-    to wait, this is printed on standard error, and the command ends after --timeout.
+    to wait, this is printed on standard error, and the command ends after --timeout. With --mqtt,
+    the payload is TEXT as it is, and NODE the topic.
     """
     if (to is None) == (node is None):
         raise click.UsageError("choose the recipient by either --to or --node")
@@ -105,13 +109,16 @@ def send(
             "--priority, --delay and --ttl need a queue (--node) and --qos 1, and cannot be used"
             " with --outbox"
         )
+    _check_mqtt(login["mqtt"], node, options, format_, outbox, retain)
     found = read_login(**login)
     if outbox is not None and (found is None or login["jid"] != found.jid):
         raise click.UsageError("--outbox needs --as with a full JID, such as pump1@gw.example/cli")
-    messages = (payloads.message(one, format_) for one in _texts(text, lines))
-    if found is not None:
-        import asyncio
-
+    texts = _texts(text, lines)
+    messages = (payloads.message(one, format_) for one in texts)
+    if found is not None and login["mqtt"] and node is not None:
+        sending = _publish_by_mqtt(found, node, texts, qos, retain, format_, timeout)
+        device_login.run(sending, found, folder)
+    elif found is not None:
         from edge.cli import network  # imported late: it takes longer than all other commands
 
         if node is not None and options:
@@ -119,16 +126,54 @@ def send(
         else:
             address = _address(found.domain, to, node)
             sending = network.send(found, address, messages, qos, timeout, outbox, _notify)
-        try:
-            asyncio.run(sending)
-        except network.LoginRefused as error:
-            raise explained(error, found, folder) from error
+        device_login.run(sending, found, folder)
     elif folder is not None:
         address = _local_address(folder, to, node)
         for message in messages:
             control.perform(folder, SendMessage(address, message, qos, options), timeout)
     else:
         raise click.UsageError("choose a gateway by --dir, or a device by --as")
+
+
+def _check_mqtt(
+    mqtt: bool,
+    node: str | None,
+    options: dict[str, str],
+    format_: Format,
+    outbox: Path | None,
+    retain: bool,
+) -> None:
+    if retain and not mqtt:
+        raise click.UsageError("--retain needs --mqtt")
+    if mqtt and (node is None or options or format_ == "xml" or outbox is not None):
+        raise click.UsageError(
+            "--mqtt needs --node, and cannot be used with --outbox, options of a queue, or XML"
+        )
+
+
+def _publish_by_mqtt(
+    login: Login,
+    topic: str,
+    texts: Iterator[str],
+    qos: int,
+    retain: bool,
+    format_: Format,
+    timeout: float,
+) -> Coroutine[Any, Any, None]:
+    from edge.cli import mqtt_network
+    from edge.mqtt.packets import Property
+
+    properties: dict[Property, Any] = {Property.PAYLOAD_FORMAT: 1}
+    if format_ == "json":
+        properties[Property.CONTENT_TYPE] = content_types.JSON
+
+    def encoded(typed: str) -> bytes:
+        if format_ == "json":
+            payloads.check_json(typed)
+        return typed.encode()
+
+    messages = map(encoded, texts)
+    return mqtt_network.send(login, topic, messages, qos, retain, properties, timeout)
 
 
 def _notify(text: str) -> None:

@@ -46,10 +46,7 @@ def message(typed: str, format: Format) -> str:
     if format == "text":
         content = f"<body>{escape(typed)}</body>"
     elif format == "json":
-        try:
-            json.loads(typed)
-        except (ValueError, RecursionError) as error:
-            raise PayloadError(f"this is not JSON: {error}") from None
+        check_json(typed)
         content = f"<json xmlns='{JSON}'>{escape(typed)}</json>"
     else:
         root = _parse(typed)
@@ -59,6 +56,14 @@ def message(typed: str, format: Format) -> str:
     whole = f"<message xmlns='{CLIENT}'>{content}</message>"
     _parse(whole)
     return whole
+
+
+def check_json(typed: str) -> None:
+    """Raise `PayloadError` if a text is not a JSON value."""
+    try:
+        json.loads(typed)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"this is not JSON: {error}") from None
 
 
 def _with_namespace(typed: str) -> str:

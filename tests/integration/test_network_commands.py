@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,8 +16,7 @@ from click.testing import CliRunner
 
 from edge.cli import network
 from edge.cli.commands import main
-from edge.cli.device_login import Login
-from edge.cli.network import NetworkError
+from edge.cli.device_login import Login, NetworkError
 from edge.ops.devices import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process
@@ -30,13 +30,15 @@ JID = f"pump1@{DOMAIN}/cli"
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "valve1")
     devices.add(gateway.folder, "cam1", None, trusted=True, certificate=True)
+    gateway.configure_section("mqtt", listen_tls="127.0.0.1:0")
     return gateway
 
 
 @pytest.fixture(scope="module")
 def process(gateway: Gateway) -> Iterator[Process]:
     with gateway.run() as process:
-        gateway.command("node", "create", "plant/a", "--set", "publish_model=open")
+        for node in ("plant/a", "levels/a"):
+            gateway.command("node", "create", node, "--set", "publish_model=open")
         gateway.command("node", "create", "jobs", "--queue", "--set", "publish_model=open")
         yield process
 
@@ -50,15 +52,18 @@ class Commands:
         self.password = folder / "password"
         self.password.write_text(f"{PASSWORD}\n")
 
-    def words(self, command: str, name: str, *words: object, direct: bool = False) -> list[str]:
+    def words(
+        self, command: str, name: str, *words: object, direct: bool = False, mqtt: bool = False
+    ) -> list[str]:
         secret: tuple[object, ...] = ("--password-file", self.password)
         if name == "cam1":
             files = self._gateway.folder / "devices" / name
             secret = ("--certificate", files / "cert.pem", "--key", files / "key.pem")
-        port = self._process.host_port("xmpps" if direct else "xmpp")[1]
+        service = "mqtts" if mqtt else "xmpps" if direct else "xmpp"
+        port = self._process.host_port(service)[1]
         server = ("--host", "127.0.0.1", "--port", port, "--ca", self._gateway.ca)
         jid = name if "@" in name else f"{name}@{DOMAIN}"
-        end = ("--direct-tls",) if direct else ()
+        end = ("--mqtt",) if mqtt else ("--direct-tls",) if direct else ()
         return [*map(str, (command, "--as", jid, *secret, *server, *end, *words))]
 
     async def run(self, *words: str, text: str = "") -> tuple[int, str, str]:
@@ -286,3 +291,87 @@ async def test_unanswered_messages_stay_in_the_outbox(
     assert (tmp_path / "outbox.db").exists()
     _, out, _ = await commands.run(*commands.words("listen", "valve1", "--count", 2))
     assert [line.partition("  ")[2] for line in out.splitlines()] == ["kept", "kept"]
+
+
+# MQTT
+
+
+async def test_messages_reach_a_filter_by_mqtt_at_each_level(commands: Commands) -> None:
+    listening = await commands.begin(
+        *commands.words(
+            "listen", "valve1", "levels/+", "--qos", 2, "--count", 3, "--json", mqtt=True
+        )
+    )
+    for qos in (0, 1, 2):
+        options = ("--node", "levels/a", "--qos", qos, "--format", "json")
+        words = commands.words("send", "pump1", *options, mqtt=True)
+        assert await commands.run(*words, text=f'{{"n": {qos}}}\n') == (0, "", "")
+    found = [json.loads(line) for line in await output(listening)]
+    assert [(one["topic"], one["qos"], one["json"]) for one in found] == [
+        ("levels/a", n, {"n": n}) for n in (0, 1, 2)
+    ]
+    assert found[0]["content_type"] == "application/json"
+    assert found[0]["properties"] == [["payload-format", "1"]]
+
+
+async def test_a_retained_message_is_shown_to_a_later_listener(commands: Commands) -> None:
+    options = ("--node", "plant/a", "--retain", "--qos", 1, "--lines")
+    words = commands.words("send", "cam1", *options, mqtt=True)
+    assert await commands.run(*words, text="old\nkept\n") == (0, "", "")
+    words = commands.words("listen", "valve1", "plant/a", "--qos", 1, "--count", 1, mqtt=True)
+    assert await commands.run(*words) == (
+        *(0, "plant/a (application/octet-stream, payload-format=1)  kept\n"),
+        "listening to plant/a\n",
+    )
+
+
+async def test_items_of_a_share_are_taken_by_mqtt(commands: Commands) -> None:
+    target = "$share/takers/plant/#"
+    words = commands.words("listen", "valve1", target, "--qos", 2, "--count", 2, mqtt=True)
+    listening = await commands.begin(*words)
+    words = commands.words("send", "pump1", "--node", "plant/a", "--qos", 2, "--lines")
+    assert await commands.run(*words, text="one\ntwo\n") == (0, "", "")
+    lines = await output(listening)
+    assert [one.partition("<body")[2].partition("<")[0][-3:] for one in lines] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("send", "pump1", "--node", "other", "--qos", 1, "x"), "other: refused: not authorized"),
+        (("send", "pump1", "--node", "other", "--qos", 2, "x"), "other: refused: not authorized"),
+        (("send", "pump1", "--node", "plant/+", "x"), "topic name invalid"),
+        (("listen", "pump1", "a/#/b"), "a/#/b: refused: topic filter invalid"),
+        (("listen", "nobody", "#"), "refused the log-in: bad user name or password"),
+    ],
+)
+async def test_what_is_refused_by_mqtt_is_reported(
+    commands: Commands, words: tuple[object, ...], error: str
+) -> None:
+    command, name, *rest = words
+    status, out, err = await commands.run(
+        *commands.words(str(command), str(name), *rest, mqtt=True)
+    )
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert error in err
+
+
+async def test_a_refused_log_in_by_mqtt_is_explained(commands: Commands, gateway: Gateway) -> None:
+    commands.password.write_text("wrong\n")
+    words = commands.words("listen", "pump1", "#", "--dir", gateway.folder, mqtt=True)
+    status, _, err = await commands.run(*words)
+    assert (status, err) == (
+        1,
+        "Error: the gateway refused the log-in: bad user name or password: the password is not"
+        " that of device pump1; `fieldpost device passwd pump1` sets a new one\n",
+    )
+
+
+async def test_a_server_that_does_not_answer_by_mqtt_is_reported(commands: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        words = commands.words("send", "pump1", "--node", "a", "--timeout", 0.1, "x", mqtt=True)
+        words[words.index("--port") + 1] = str(port)
+        assert await commands.run(*words) == (1, "", "Error: not connected in 0.1 s\n")
+    status, _, err = await commands.run(*words)
+    assert (status, err.startswith(f"Error: 127.0.0.1:{port}: ")) == (1, True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.processes import Process
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "send-and-listen.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (.+)$", GUIDE, re.MULTILINE)
@@ -18,9 +19,9 @@ WAIT_S = 60.0
 class Terminal:
     """Runs the guide's commands in a folder."""
 
-    def __init__(self, folder: Path, gateway: Gateway, port: int) -> None:
+    def __init__(self, folder: Path, gateway: Gateway, process: Process) -> None:
         self._folder = folder
-        self._port = port
+        self._process = process
         programs = Path(sys.executable).parent
         path = f"{programs}:{os.environ['PATH']}"
         self._environment = {**os.environ, "FIELDPOST_DIR": str(gateway.folder), "PATH": path}
@@ -35,7 +36,8 @@ class Terminal:
     @contextmanager
     def start(self, command: str) -> Iterator[subprocess.Popen[str]]:
         """Run a command in the background; kill it in the end."""
-        line = command.replace("--host 127.0.0.1", f"--host 127.0.0.1 --port {self._port}")
+        port = self._process.host_port("mqtts" if "--mqtt" in command else "xmpp")[1]
+        line = command.replace("--host 127.0.0.1", f"--host 127.0.0.1 --port {port}")
         with subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", line],
             cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -51,10 +53,11 @@ def test_the_commands_of_the_guide_print_the_documented_output(tmp_path: Path) -
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
     (tmp_path / "password.txt").write_text(f"{PASSWORD}\n")
     (tmp_path / "ca.pem").write_bytes(gateway.ca.read_bytes())
-    node, queue, nodes, configure, listen_command, *sends = COMMANDS[:-7]
-    later, first, fill, take, rest, as_pump, as_valve = COMMANDS[-7:]
+    gateway.configure_section("mqtt", listen_tls="127.0.0.1:0")
+    node, queue, nodes, configure, listen_command, *sends = COMMANDS[:-9]
+    later, first, fill, take, rest, as_pump, as_valve, by_pump, by_valve = COMMANDS[-9:]
     with gateway.run() as process, ExitStack() as stack:
-        terminal = Terminal(tmp_path, gateway, port_of(process))
+        terminal = Terminal(tmp_path, gateway, process)
         for command in (node, queue):
             terminal.type(command)
         assert re.findall(r"^\S+ +(?:node|queue) ", terminal.type(nodes), re.MULTILINE)
@@ -72,3 +75,6 @@ def test_the_commands_of_the_guide_print_the_documented_output(tmp_path: Path) -
         assert terminal.type(rest) == "jobs  one\njobs  two\n"
         terminal.type(as_pump)
         assert terminal.type(as_valve) == "gw.example  open\n"
+        terminal.type(by_pump)
+        shown = "plant/boiler (application/octet-stream, payload-format=1)  71.5\n"
+        assert terminal.type(by_valve) == shown
