@@ -17,9 +17,9 @@ from typing import Final
 
 import pytest
 
+from edge import sasl
 from edge.credentials import Credentials
-from edge.xmpp.stream import sasl
-from edge.xmpp.stream.sasl import PlainExchange, SaslFailure, ScramExchange
+from edge.sasl import PlainExchange, SaslFailure, ScramExchange
 
 MAX_BYTES: Final = 8192
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from edge.sasl import FAILURES
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, STREAM_CONDITIONS
 from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza
-from edge.xmpp.stream.sasl import FAILURES
 from tests.helpers.parser_corpus import HEADER
 
 CLIENT: Final = "{jabber:client}"

@@ -20,12 +20,13 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from edge import sasl
 from edge.credentials import Credentials
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError, StreamError, UsageError
 from edge.xmpp.replies import iq_error
 from edge.xmpp.stanza import Item, Stanza, StreamOpen
-from edge.xmpp.stream import management, requests, sasl, sasl2, sasl_attempt, stream_header
+from edge.xmpp.stream import management, requests, sasl2, sasl_attempt, stream_header
 from edge.xmpp.stream.actions import (
     Action,
     Bind,

@@ -6,11 +6,11 @@ import base64
 import hashlib
 from typing import Final
 
-from edge import jid
+from edge import jid, sasl
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND, CLIENT, SASL, SASL2, SM, STREAMS, TLS, clark
 from edge.xmpp.stanza import STANZA_NAMES, Child, Item, Stanza, StreamClose, StreamOpen
-from edge.xmpp.stream import management, sasl
+from edge.xmpp.stream import management
 from edge.xmpp.stream.states import Input
 
 MAX_TAG_BYTES: Final = 64

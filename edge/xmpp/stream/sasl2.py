@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
+from edge import sasl
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND2, SASL2, SM, clark
 from edge.xmpp.serialize import escape, tag
 from edge.xmpp.stanza import Child, Stanza
-from edge.xmpp.stream import management, requests, sasl
+from edge.xmpp.stream import management, requests
 from edge.xmpp.stream.management import EnableRequest, ResumeRequest
 
 T = TypeVar("T")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge import jid
+from edge import jid, sasl
 from edge.credentials import Credentials
 from edge.xmpp import namespaces
 from edge.xmpp.errors import UsageError
 from edge.xmpp.serialize import tag
-from edge.xmpp.stream import sasl
 from edge.xmpp.stream.actions import FindCertificateOwner, FindCredentials, VerifyPassword
 from edge.xmpp.stream.states import State
 

@@ -20,7 +20,6 @@ import secrets
 
 from edge.credentials import MECHANISMS as HASHES
 from edge.credentials import Credentials
-from edge.xmpp.errors import UsageError, WireError
 
 PLAIN = "PLAIN"
 EXTERNAL = "EXTERNAL"
@@ -62,12 +61,12 @@ _FINAL = re.compile(
 _ESCAPE = re.compile("=(2C|3D)?")
 
 
-class SaslFailure(WireError):
+class SaslFailure(Exception):
     """Authentication failed (RFC 6120, section 6.5); the client may try again."""
 
     def __init__(self, condition: str, text: str = "") -> None:
         if condition not in FAILURES:
-            raise UsageError(f"unknown SASL failure condition: {condition}")
+            raise ValueError(f"unknown SASL failure condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
 
@@ -149,10 +148,10 @@ class ScramExchange:
         """Return the server's first message for the account's credentials.
 
         Raises:
-            UsageError: the credentials are for another mechanism.
+            ValueError: the credentials are for another mechanism.
         """
         if credentials.mechanism != self.mechanism:
-            raise UsageError(f"credentials of {credentials.mechanism} for {self.mechanism}")
+            raise ValueError(f"credentials of {credentials.mechanism} for {self.mechanism}")
         self._credentials = credentials
         salt = base64.b64encode(credentials.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={credentials.iterations}"
@@ -164,11 +163,11 @@ class ScramExchange:
 
         Raises:
             SaslFailure: `malformed-request`, or `not-authorized`.
-            UsageError: there was no challenge, or it has been answered.
+            RuntimeError: there was no challenge, or it has been answered.
         """
         credentials, self._credentials = self._credentials, None
         if credentials is None:
-            raise UsageError("`finish` must be called once, after `challenge`")
+            raise RuntimeError("`finish` must be called once, after `challenge`")
         match = _FINAL.fullmatch(_text(response))
         if match is None:
             raise SaslFailure("malformed-request")
