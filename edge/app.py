@@ -403,18 +403,27 @@ class App:
         if settings.listen or settings.listen_tls:
             fronts.append(XmppListener(server, router, settings.listen, settings.listen_tls))
         if settings.has_mqtt:
-            # imported late: without MQTT it takes no memory
-            from edge.server.mqtt.listener import MqttListener
-
-            listener = MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls)
-            self._mqtt_packets = lambda: listener.traffic.received
-            fronts.append(listener)
+            fronts += self._create_mqtt_fronts(server)
         if settings.component is not None:
             # imported late: slixmpp's streams take memory
             from edge.server.xmpp.component.component import Component
 
             fronts.append(Component(server, router, settings.component, self._warn, self._fail))
         return fronts
+
+    def _create_mqtt_fronts(self, server: ServerContext) -> Iterator[Front]:
+        # imported late: without MQTT they take no memory
+        from edge.server.mqtt.listener import MqttListener
+        from edge.server.mqtt.traffic import Traffic
+
+        settings, traffic = self._settings, Traffic()
+        self._mqtt_packets = lambda: traffic.received
+        if settings.listen_mqtt or settings.listen_mqtt_tls:
+            yield MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls, traffic)
+        if settings.listen_mqtt_ws:
+            from edge.server.mqtt.websocket import WebSocketListener
+
+            yield WebSocketListener(server, settings.listen_mqtt_ws, traffic)
 
     def _create_monitor(
         self, store: Store, fronts: Fronts, clock: Clock

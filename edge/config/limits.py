@@ -42,8 +42,8 @@ class Limits(Section, frozen=True, kw_only=True):
     `sessions`."""
     durable_sessions: Annotated[int, option("sessions", ge=1)] = 4000
     """Maximum sessions whose subscriptions and messages are kept while they are not connected, and
-    of connected ones that ask for it. Each is a row on disk; its messages have limits of their
-    own."""
+    of connected ones that ask for it. Sessions that end with their connection do not count. Each is
+    a row on disk; its messages have limits of their own."""
     durable_sessions_per_account: Annotated[int, option("sessions", ge=1)] = 16
     """Maximum such sessions of one account, so that a device that changes its identifier cannot use
     all of `durable_sessions`."""

@@ -111,9 +111,25 @@ class Config(Section, frozen=True, kw_only=True):
         return parse_addresses(self.mqtt.listen_tls, "mqtt.listen_tls: ")
 
     @property
+    def listen_mqtt_ws(self) -> tuple[Address, ...]:
+        """Return the addresses on which devices use MQTT over WebSocket."""
+        return parse_addresses(self.mqtt.listen_ws, "mqtt.listen_ws: ")
+
+    @property
     def has_mqtt(self) -> bool:
         """Return whether the gateway serves MQTT."""
-        return bool(self.listen_mqtt or self.listen_mqtt_tls)
+        return bool(self.listen_mqtt or self.listen_mqtt_tls or self.listen_mqtt_ws)
+
+    @property
+    def listeners(self) -> tuple[tuple[str, str, tuple[Address, ...]], ...]:
+        """Return the section, the option and the addresses of each listener of devices."""
+        return (
+            ("xmpp", "listen", self.listen),
+            ("xmpp", "listen_tls", self.listen_tls),
+            ("mqtt", "listen", self.listen_mqtt),
+            ("mqtt", "listen_tls", self.listen_mqtt_tls),
+            ("mqtt", "listen_ws", self.listen_mqtt_ws),
+        )
 
     @property
     def component(self) -> Address | None:
@@ -243,25 +259,23 @@ _ORDERED_LIMITS: Final = (
 
 def _check_fronts(config: Config) -> None:
     xmpp = config.xmpp
-    for section, require_tls, listen in (
-        ("xmpp", xmpp.require_tls, config.listen),
-        ("mqtt", config.mqtt.require_tls, config.listen_mqtt),
-    ):
-        if not require_tls and not all(_is_loopback(address.host) for address in listen):
+    for section, option, listen in config.listeners:
+        require_tls = option == "listen_tls" or getattr(config, section).require_tls
+        if not require_tls and not all(is_loopback(address.host) for address in listen):
             raise ConfigError(
-                f"{section}.require_tls = false is allowed only if each address in {section}.listen"
-                " is a loopback address"
+                f"{section}.require_tls = false is allowed only if each address in"
+                f" {section}.{option} is a loopback address"
             )
     has_xmpp = config.listen or config.listen_tls or config.component is not None
     if not has_xmpp and not config.has_mqtt:
         raise ConfigError(
-            "xmpp.listen, xmpp.listen_tls, xmpp.component, mqtt.listen and mqtt.listen_tls are all"
-            " empty; set at least one"
+            "xmpp.listen, xmpp.listen_tls, xmpp.component, mqtt.listen, mqtt.listen_tls and"
+            " mqtt.listen_ws are all empty; set at least one"
         )
     if config.has_mqtt and config.component is not None:
         raise ConfigError(
-            "if xmpp.component is set, mqtt.listen and mqtt.listen_tls must be empty, because a"
-            " component has no accounts and no nodes"
+            "if xmpp.component is set, mqtt.listen, mqtt.listen_tls and mqtt.listen_ws must be"
+            " empty, because a component has no accounts and no nodes"
         )
     if config.component is not None and not xmpp.component_secret:
         raise ConfigError("xmpp.component is set, so xmpp.component_secret must be set too")
@@ -269,6 +283,15 @@ def _check_fronts(config: Config) -> None:
         raise ConfigError("if xmpp.component is set, xmpp.listen and xmpp.listen_tls must be empty")
     for domain in xmpp.trusted_domains:
         check_domain(domain, "xmpp.trusted_domains: ")
+
+
+def _check_anonymous(config: Config) -> None:
+    name = config.mqtt.anonymous
+    if name and (not re.fullmatch(_LOCAL_PART, name) or name != name.lower()):
+        raise ConfigError(
+            f"mqtt.anonymous: {name!r} is not the name of an account in lower-case letters,"
+            " without a domain"
+        )
 
 
 def _check_uplink(config: Config) -> None:
@@ -370,20 +393,23 @@ def _check_name(option: str, rule: Readings) -> None:
 
 def _check_notify(config: Config) -> None:
     domain = config.gateway.domain
-    for jid in config.log.notify:
-        local, _, host = jid.partition("@")
+    for address in config.log.notify:
+        local, _, host = address.partition("@")
         if not re.fullmatch(_LOCAL_PART, local) or local != local.lower():
-            raise ConfigError(f"log.notify: {jid!r} is not NAME@DOMAIN in lower-case letters")
+            raise ConfigError(f"log.notify: {address!r} is not NAME@DOMAIN in lower-case letters")
         if config.component is None and host != domain:
-            raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway (@{domain})")
+            raise ConfigError(
+                f"log.notify: {address!r} is not an account of this gateway (@{domain})"
+            )
         if config.component is not None and host == domain:
             raise ConfigError(
-                f"log.notify: {jid!r}: a component has no accounts; name one at another domain"
+                f"log.notify: {address!r}: a component has no accounts; name one at another domain"
             )
-        check_domain(host, f"log.notify: {jid!r}: ")
+        check_domain(host, f"log.notify: {address!r}: ")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a loopback address, which other machines cannot reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -424,6 +450,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
     _check_numbers,
     lambda config: check_domain(config.gateway.domain),
     _check_fronts,
+    _check_anonymous,
     _check_notify,
     _check_uplink,
     _check_web,

@@ -101,12 +101,20 @@ class Mqtt(Section, frozen=True, kw_only=True):
     listen_tls: Annotated[str | list[str], option(restart=True)] = ""
     """Address and port only for devices that use MQTT over TLS, or a list of addresses. 8883 is
     usual. An empty string disables the listener."""
+    listen_ws: Annotated[str | list[str], option(restart=True)] = ""
+    """Address and port for clients that use MQTT over WebSocket, such as programs in web browsers,
+    with TLS (wss) or, if `require_tls` is false, without it (ws); or a list of addresses. An empty
+    string disables the listener."""
     require_tls: Annotated[bool, option(restart=True)] = True
     """Require TLS. Without it, passwords are readable on the network, so false is allowed only if
-    each address in `listen` is a loopback address."""
+    each address in `listen` and `listen_ws` is a loopback address."""
     anonymous: Annotated[str, option()] = ""
     """Account as which clients act that send no user name and no certificate. An empty string
-    refuses them."""
+    refuses them. Like the sessions of any account, `limits.sessions_per_account` limits theirs."""
+    keep_alive: Annotated[int, option("seconds", ge=1, le=65_535)] = 3600
+    """Maximum keep alive of a client of MQTT 5.0, which is told to use it if it asks for more or
+    for none. A client that is silent for 1.5 times its keep alive is lost: its session ends and
+    its will is published."""
 
 
 class Uplink(Section, frozen=True, kw_only=True):

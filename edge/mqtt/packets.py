@@ -25,6 +25,9 @@ NEVER: Final = 0xFFFF_FFFF
 MAX_ID: Final = 65_535
 """The highest packet identifier; 0 is none."""
 
+MAX_PACKET: Final = 268_435_460
+"""The largest packet, in bytes with its fixed header (MQTT 5.0, section 2.1.4)."""
+
 
 class Property(IntEnum):
     """The identifiers of properties (MQTT 5.0, section 2.2.2.2)."""

@@ -20,12 +20,14 @@ BATCH: Final = 32
 """Maximum number of sessions whose state ends in one unit of work."""
 
 _FIND: Final = "SELECT 1 FROM main.durable_sessions WHERE full = ?"
+_IS_KEPT: Final = "SELECT 1 FROM main.durable_sessions WHERE full = ? AND seconds > 0"
 _KEEP: Final = """
 INSERT INTO main.durable_sessions (full, account, seconds)
 SELECT ?, id, ? FROM main.accounts WHERE name = ?
 ON CONFLICT (full) DO UPDATE SET seconds = excluded.seconds, expires = NULL
 """
 _BIND: Final = "UPDATE main.durable_sessions SET expires = NULL WHERE full = ?"
+_SET_TIME: Final = "UPDATE main.durable_sessions SET seconds = ? WHERE full = ?"
 _LEAVE: Final = """
 UPDATE main.durable_sessions SET expires = ? + seconds WHERE full = ? RETURNING expires
 """
@@ -41,7 +43,7 @@ _FIRST: Final = "SELECT min(expires) FROM main.durable_sessions"
 _REMOVE: Final = "DELETE FROM main.durable_sessions WHERE full = ?"
 _COUNT: Final = """
 SELECT count(*), coalesce(sum(account = (SELECT id FROM main.accounts WHERE name = ?)), 0)
-FROM main.durable_sessions
+FROM main.durable_sessions WHERE seconds > 0
 """
 _ALL: Final = """
 SELECT a.name, d.full, d.seconds, d.expires FROM main.durable_sessions AS d
@@ -55,8 +57,11 @@ UPDATE main.durable_sessions SET expires = expires - ? WHERE expires - seconds <
 def exceeded_limit(
     context: Context, tx: Transaction, account: str, full: str
 ) -> ExceededLimit | None:
-    """Return the limit that keeping a state for a full address would exceed, if any; log it."""
-    if exists(tx, full):
+    """Return the limit that keeping a state for a full address would exceed, if any; log it.
+
+    A state that ends with its session does not count.
+    """
+    if tx.row(_IS_KEPT, (full,)) is not None:
         return None
     total, of_account = tx.row(_COUNT, (account,))
     limits = context.limits
@@ -97,6 +102,11 @@ def begin(
     elif is_found:
         tx.run(_BIND, (full,))
     return is_found
+
+
+def set_time(context: Context, tx: Transaction, full: str, seconds: float) -> None:
+    """Set for how many seconds a state is kept after its session, as `begin` does."""
+    tx.run(_SET_TIME, (min(seconds, context.limits.durable_session_time), full))
 
 
 def leave(context: Context, tx: Transaction, full: str) -> None:

@@ -70,7 +70,7 @@ class SessionLifecycle:
         limit is returned.
         """
         durable, context = declared.durable, self._context
-        if durable is not None:
+        if durable:
             exceeded = durable_sessions.exceeded_limit(context, tx, account, full)
             if exceeded is not None:
                 return exceeded

@@ -93,13 +93,13 @@ CREATE TEMPORARY TABLE fullness (
 """,
     totals={
         ("refusal_sources",): "SELECT count(*) FROM refusals",
-        ("durable_sessions",): "SELECT count(*) FROM durable_sessions",
+        ("durable_sessions",): "SELECT count(*) FROM durable_sessions WHERE seconds > 0",
     },
     largest={
         ("unsealed_events",): "SELECT lane, last - sealed FROM lane_counters",
         ("durable_sessions_per_account",): """
 SELECT a.name, count(*) FROM durable_sessions AS d JOIN accounts AS a ON a.id = d.account
-GROUP BY d.account
+WHERE d.seconds > 0 GROUP BY d.account
 """,
     },
     waiting={"events_unsealed": "SELECT sum(last - sealed) FROM lane_counters"},

@@ -25,7 +25,7 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.service.subscriptions import Target
 from edge.mqtt import PROTOCOL
-from edge.mqtt.codec import encode
+from edge.mqtt.codec import encode, encode_within
 from edge.mqtt.packets import (
     V5,
     Disconnect,
@@ -74,8 +74,7 @@ def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
             except ServiceError as error:
                 reason, text = answers.reason(context, error), text or error.text
                 reasons.append(reason if peer.version == V5 else Reason.UNSPECIFIED_ERROR)
-        why = answers.explanation(peer, text)
-        return encode(SubAck(packet.id, tuple(reasons), why), peer.version)
+        return answers.explained(peer, SubAck(packet.id, tuple(reasons)), text)
 
     return work
 
@@ -120,7 +119,8 @@ def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
                 is_missing = error.reason is PubsubReason.NOT_SUBSCRIBED
                 missing = Reason.NO_SUBSCRIPTION_EXISTED
                 reasons.append(missing if is_missing else answers.reason(context, error))
-        return encode(UnsubAck(packet.id, tuple(reasons)), peer.version)
+        answer = UnsubAck(packet.id, tuple(reasons))
+        return encode_within(answer, peer.version, peer.max_packet)
 
     return work
 

@@ -56,6 +56,7 @@ def diagnose(folder: Path, *, deep: bool = False) -> Iterator[Finding]:
         return  # reported above; nothing else can be judged without a configuration
     route = uplink.route(folder, settings)
     yield from guard("secrets", lambda: folder_checks.secrets(folder, settings))
+    yield from guard("mqtt", lambda: machine.anonymous(settings))
     yield from guard("clock", machine.clock)
     yield from guard("temperature", machine.climate)
     yield from guard("service", machine.service)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from edge.config.load import Config, parse_address
+from edge.config.load import Config, is_loopback, parse_address
 from edge.engine.limits.flash_wear import DailyWear
 from edge.engine.time import clock as engine_clock
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
@@ -50,18 +50,27 @@ _UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/lib/systemd/system", "lib/sys
 def ports(settings: Config) -> Iterator[Finding]:
     """Report configured addresses on which a stopped gateway could not listen if it started now."""
     web = [parse_address(settings.web.listen)] if settings.web.listen else []
-    for section, option, addresses in (
-        ("xmpp", "listen", settings.listen),
-        ("xmpp", "listen_tls", settings.listen_tls),
-        ("mqtt", "listen", settings.listen_mqtt),
-        ("mqtt", "listen_tls", settings.listen_mqtt_tls),
-        ("web", "listen", web),
-    ):
+    for section, option, addresses in (*settings.listeners, ("web", "listen", web)):
         for address in addresses:
             error = find_listen_error(section, option, address)
             if error is not None:
                 remedy = f"stop the other process, which `ss -ltnp 'sport = :{address.port}'` lists"
                 yield Finding("gateway", WRONG, str(error), remedy)
+
+
+def anonymous(settings: Config) -> Iterator[Finding]:
+    """Report that other machines can act as an account without a password."""
+    name = settings.mqtt.anonymous
+    reached = [
+        str(address)
+        for section, _option, addresses in settings.listeners
+        for address in addresses
+        if section == "mqtt" and not is_loopback(address.host)
+    ]
+    if name and reached:
+        text = f"clients without a user name act as {name} at {', '.join(reached)}"
+        remedy = "give each device an account (`fieldpost device add`), and clear mqtt.anonymous"
+        yield Finding("mqtt", NOTICE, text, remedy)
 
 
 def clock() -> Iterator[Finding]:

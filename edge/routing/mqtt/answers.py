@@ -11,16 +11,15 @@ from edge.engine.dispatch.hooks import Context
 from edge.errors import ServiceError
 from edge.jid import AddressError, AddressReason
 from edge.mqtt import PROTOCOL
-from edge.mqtt.codec import encode
+from edge.mqtt.codec import encode, encode_within
 from edge.mqtt.packets import (
-    NO_PROPERTIES,
     V5,
     Disconnect,
-    Properties,
     Property,
     PubAck,
     PubComp,
     PubRec,
+    SubAck,
 )
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt.hooks import Peer
@@ -53,15 +52,18 @@ def reason(context: Context, error: ServiceError[Any]) -> Reason:
     return found
 
 
-def explanation(peer: Peer, text: str) -> Properties:
-    """Return the properties that say why a request is refused, if the client accepts them."""
-    return {Property.REASON_STRING: text} if text and peer.explains else NO_PROPERTIES
+def explained(peer: Peer, packet: PubAck | PubRec | SubAck, text: str) -> bytes:
+    """Encode an answer with a text that says why a request is refused, as far as the client accepts
+    it; return b"" if the answer is larger than the client accepts."""
+    if text and peer.explains:
+        packet = packet._replace(properties={Property.REASON_STRING: text})
+    return encode_within(packet, peer.version, peer.max_packet)
 
 
 def refuse(peer: Peer, answer: Answer, id: int, reason: int, text: str = "") -> bytes:
     """Return the packet that refuses a message of a client."""
     if peer.version == V5:
-        return encode(answer(id, reason, explanation(peer, text)), V5)
+        return explained(peer, answer(id, reason), text)
     if reason in _TEMPORARY:
         return encode(Disconnect(reason), peer.version)
     return encode(answer(id), peer.version)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from edge.engine.dispatch.hooks import Context, OffloadedWork, Registry, Work
 from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
-from edge.mqtt.packets import V5, Connect, Disconnect, Publish, PubRel
+from edge.mqtt.packets import MAX_PACKET, V5, Connect, Disconnect, Publish, PubRel
 
 
 class Peer(NamedTuple):
@@ -21,10 +21,12 @@ class Peer(NamedTuple):
     Attributes:
         version: the version of the protocol, `V311` or `V5`.
         explains: whether it accepts reason strings in all packets (section 3.1.2.11.7).
+        max_packet: the largest packet that it accepts, in bytes (section 3.1.2.11.4).
     """
 
     version: int = V5
     explains: bool = True
+    max_packet: int = MAX_PACKET
 
 
 Handler: TypeAlias = Callable[[Context, Any, Peer], Work | OffloadedWork | bytes]

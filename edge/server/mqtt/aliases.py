@@ -15,11 +15,17 @@ class UnknownAlias(Exception):
 
 
 class ReceivedAliases:
-    """The aliases that a client has set."""
+    """The aliases that a client has set.
 
-    __slots__ = ("_topics",)
+    Args:
+        max_bytes: maximum bytes of a topic that is kept. A longer one is no name of a node, so a
+            later publication with its alias alone is refused, too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_max_bytes", "_topics")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._topics: dict[int, str] = {}
 
     def resolve(self, packet: Publish) -> Publish:
@@ -30,7 +36,9 @@ class ReceivedAliases:
         if alias > MOST:
             raise UnknownAlias
         if packet.topic:
-            self._topics[alias] = packet.topic
+            self._topics.pop(alias, None)
+            if len(packet.topic.encode()) <= self._max_bytes:
+                self._topics[alias] = packet.topic
             return packet
         if alias not in self._topics:
             raise UnknownAlias

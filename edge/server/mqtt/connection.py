@@ -1,34 +1,32 @@
 """A device's connection by MQTT: CONNECT and the log-in, keep alive, and the end.
 
-The first packet must be a CONNECT. Until its session is bound, nothing else is handled; after that,
-all packets but PINGREQ and DISCONNECT go to the session. Source: MQTT 5.0, sections 3.1, 3.2, 3.12
-to 3.14 and 4.13.
+The first packet must be a CONNECT. Until its session is bound, only AUTH is handled, if the log-in
+waits for it; after that, all packets but PINGREQ, DISCONNECT and AUTH go to the session. Source:
+MQTT 5.0, sections 3.1, 3.2, 3.12 to 3.15, 4.12 and 4.13.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
-from edge import jid
+from edge import sasl
 from edge.engine.dispatch.hooks import Context
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.rules.access import Sender
-from edge.engine.sessions import sessions
+from edge.engine.sessions import durable_sessions, sessions
 from edge.engine.sessions.session_lifecycle import Bound
-from edge.engine.sessions.sessions import Declaration
 from edge.engine.store.database import Transaction
 from edge.errors import ServiceError, StoreError
-from edge.jid import JidError
-from edge.mqtt.codec import PacketParser, encode
+from edge.mqtt.codec import PacketParser, encode, encode_within
 from edge.mqtt.packets import (
-    MAX_ID,
+    MAX_PACKET,
     NO_PROPERTIES,
     V5,
-    V311,
+    Auth,
     ConnAck,
     Connect,
     Disconnect,
@@ -36,15 +34,17 @@ from edge.mqtt.packets import (
     Packet,
     PingReq,
     PingResp,
+    Properties,
     Property,
 )
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt import MqttHooks, answers
 from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, PLAIN, BindRefusal, CertificateOwner, Login
-from edge.server.mqtt import aliases
-from edge.server.mqtt.ends import bind_reason, end_reason, store_reason
-from edge.server.mqtt.session import MqttSession, receive_maximum
+from edge.server.mqtt import terms
+from edge.server.mqtt.authentication import Authentication
+from edge.server.mqtt.ends import bind_reason, end_reason, refusal_reason, store_reason
+from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
@@ -64,7 +64,8 @@ class MqttConnection(Connection[Input, MqttSession]):
     """A connection of MQTT."""
 
     __slots__ = (
-        "_connect", "_is_connecting", "_keep_alive", "_keep_alive_timer", "_parser", "_traffic",
+        "_authentication", "_connect", "_is_connecting", "_keep_alive", "_keep_alive_timer",
+        "_max_packet", "_parser", "_traffic",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +79,9 @@ class MqttConnection(Connection[Input, MqttSession]):
         self._traffic = traffic
         self._parser = PacketParser(CONNECT_BYTES)
         self._connect: Connect | None = None
+        self._authentication: Authentication | None = None
         self._is_connecting = False
+        self._max_packet = MAX_PACKET  # that the client accepts
         self._keep_alive = 0.0  # seconds without input after which the client is lost
         self._keep_alive_timer: asyncio.TimerHandle | None = None
 
@@ -86,7 +89,8 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     def is_waiting(self) -> bool:
         """Return whether the log-in waits for a result."""
-        return self._is_connecting
+        authentication = self._authentication
+        return self._is_connecting and (authentication is None or not authentication.is_prompted)
 
     def parse(self, data: bytes | memoryview) -> Sequence[Input]:
         """Return the packets that end in this part of the input, and a fault if there is one."""
@@ -114,7 +118,10 @@ class MqttConnection(Connection[Input, MqttSession]):
             return False
         else:
             self._rate_limiter.count_request()
-            session.handle(item)
+            if isinstance(item, Auth):
+                self._authenticate_again(session, item)
+            else:
+                session.handle(item)
         return True
 
     @property
@@ -122,13 +129,25 @@ class MqttConnection(Connection[Input, MqttSession]):
         return V5 if self._connect is None else self._connect.version
 
     def _handle_before_session(self, item: Input) -> None:
+        exchange = self._authentication
         if isinstance(item, Connect) and self._login is not None and self._connect is None:
             self._begin_login(self._login, item)
-            return
-        if isinstance(item, Fault):
+        elif isinstance(item, Auth) and _continues(exchange, item):
+            exchange.receive(item.properties.get(Property.AUTHENTICATION_DATA, b""))
+        elif isinstance(item, Fault):
             self._context.refusals.add(item.reason.name.lower(), source=self.peer)
-        if isinstance(item, Fault) and item.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
-            self.send(encode(ConnAck(False, item.reason), self._parser.version))
+            self._refuse_malformed(item)
+        elif exchange is not None and not isinstance(item, Disconnect):
+            self._refuse(Reason.PROTOCOL_ERROR, "only AUTH or DISCONNECT may be sent now")
+        else:
+            self.close()
+
+    def _refuse_malformed(self, fault: Fault) -> None:
+        """Close the connection. A client of 5.0, or of a version that is not supported, is told why
+        (section 3.1.4; MQTT 3.1.1, section 3.1.4)."""
+        version = self._parser.version
+        if version == V5 or fault.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
+            self.send(encode(ConnAck(False, refusal_reason(fault.reason)), version))
         self.close()
 
     # Log-in
@@ -136,13 +155,15 @@ class MqttConnection(Connection[Input, MqttSession]):
     def _begin_login(self, login: Login, connect: Connect) -> None:
         self._connect = connect
         self._is_connecting = True
+        self._max_packet = connect.properties.get(Property.MAXIMUM_PACKET_SIZE, MAX_PACKET)
         settings = self._context.settings
+        method = connect.properties.get(Property.AUTHENTICATION_METHOD)
         if settings.mqtt.require_tls and not self.secure:
             self._refuse(Reason.NOT_AUTHORIZED, "TLS is required")
-        elif Property.AUTHENTICATION_METHOD in connect.properties:
-            self._refuse(Reason.BAD_AUTHENTICATION_METHOD)
-        elif not connect.client_id and connect.version == V311 and not connect.clean:
+        elif not terms.may_have_id(connect):
             self._refuse(Reason.CLIENT_IDENTIFIER_NOT_VALID)
+        elif method is not None:
+            self._authenticate(login, connect, method)
         elif connect.password is not None and connect.user_name is not None:
             self._check_password(login, connect.user_name, connect.password)
         elif login.certificate is not None:
@@ -157,8 +178,65 @@ class MqttConnection(Connection[Input, MqttSession]):
             name = connect.user_name or ""
             login.fail(name, PLAIN, "no password", self._refuse_login, is_guess=False)
 
+    def _authenticate(self, login: Login, connect: Connect, method: str) -> None:
+        if method not in sasl.SCRAM:
+            self._refuse(Reason.BAD_AUTHENTICATION_METHOD)
+            return
+        name, domain = connect.user_name, self._context.settings.gateway.domain
+        account = None if name is None else terms.account_of(name, domain)
+        bind = partial(self._bind_session, login)
+        self._begin_exchange(login, connect.properties, bind, self._refuse_login, account)
+
+    def _begin_exchange(
+        self,
+        login: Login,
+        properties: Properties,
+        done: Callable[[str], None],
+        refused: Callable[[], None],
+        account: str | None,
+    ) -> None:
+        method = properties[Property.AUTHENTICATION_METHOD]
+        domain = self._context.settings.gateway.domain
+        exchange = Authentication(login, method, domain, self._challenge, done, refused)
+        self._authentication = exchange
+        exchange.begin(properties.get(Property.AUTHENTICATION_DATA, b""), account)
+
+    def _challenge(self, properties: Properties) -> None:
+        self._send_within(Auth(Reason.CONTINUE_AUTHENTICATION, properties))
+        self._process()
+
+    def _authenticate_again(self, session: MqttSession, packet: Auth) -> None:
+        """Continue an authentication in a session, or begin a new one, which must be by the method
+        of the log-in (section 4.12.1)."""
+        exchange, connect = self._authentication, self._connect
+        method = packet.properties.get(Property.AUTHENTICATION_METHOD)
+        if _continues(exchange, packet):
+            exchange.receive(packet.properties.get(Property.AUTHENTICATION_DATA, b""))
+        elif (
+            exchange is None
+            and connect is not None
+            and packet.reason == Reason.REAUTHENTICATE
+            and method == connect.properties.get(Property.AUTHENTICATION_METHOD)
+        ):
+            self._login = Login(self._context, self._source, self.address)
+            self._begin_exchange(
+                self._login,
+                packet.properties,
+                self._acknowledge_authentication,
+                partial(self.fail, Reason.NOT_AUTHORIZED),
+                session.account,
+            )
+        else:
+            self.fail(Reason.PROTOCOL_ERROR, "this AUTH is not expected")
+
+    def _acknowledge_authentication(self, _account: str) -> None:
+        if self._authentication is not None:
+            properties = self._authentication.properties(self._authentication.verifier)
+            self._send_within(Auth(Reason.SUCCESS, properties))
+        self._authentication = self._login = None
+
     def _check_password(self, login: Login, user_name: str, password: bytes) -> None:
-        account, text = _account(user_name, self._context.settings.gateway.domain), ""
+        account, text = terms.account_of(user_name, self._context.settings.gateway.domain), ""
         try:
             text = password.decode()
         except UnicodeDecodeError:
@@ -176,7 +254,7 @@ class MqttConnection(Connection[Input, MqttSession]):
         name = None if owner is None else owner.name
         wanted = self._connect.user_name
         domain = self._context.settings.gateway.domain
-        if name is not None and (wanted is None or _account(wanted, domain) == name):
+        if name is not None and (wanted is None or terms.account_of(wanted, domain) == name):
             self._bind_session(login, name)
             return
         reason = "" if name is None else "the certificate belongs to another device"
@@ -187,9 +265,12 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     def _refuse(self, reason: Reason, text: str = "") -> None:
         """Refuse the CONNECT, and close."""
-        properties = {Property.REASON_STRING: text} if text else NO_PROPERTIES
-        self.send(encode(ConnAck(False, reason, properties), self._version))
+        self._send_within(ConnAck(False, refusal_reason(reason), _explanation(text)))
         self.close()
+
+    def _send_within(self, packet: Packet) -> None:
+        """Send a packet unless it is larger than the client accepts (section 3.1.2.11.4)."""
+        self.send(encode_within(packet, self._version, self._max_packet))
 
     # Session
 
@@ -207,20 +288,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             self._refuse(Reason.QUOTA_EXCEEDED, exceeded.text)
         else:
             done = partial(self._start_session, session, connect)
-            login.bind(session, self, done, self._declare(connect))
-
-    def _declare(self, connect: Connect) -> Declaration:
-        most = connect.properties.get(Property.RECEIVE_MAXIMUM, MAX_ID)
-        return Declaration(
-            qos="mqtt",
-            adopts=False,
-            resends=False,
-            ordered=True,
-            window=min(most, self._limits.outbox_window),
-            ids=MAX_ID,
-            durable=float(connect.session_expiry),
-            clean=connect.clean,
-        )
+            login.bind(session, self, done, terms.declaration(connect, self._limits))
 
     def _start_session(
         self, session: MqttSession, connect: Connect, outcome: Bound | BindRefusal
@@ -247,33 +315,22 @@ class MqttConnection(Connection[Input, MqttSession]):
             return
         self._bind(session)
         self._parser.max_bytes = self._limits.stanza_bytes
-        properties = self._connack_properties(session, connect)
-        self.send(encode(ConnAck(bound.is_resumed, Reason.SUCCESS, properties), self._version))
+        settings = self._context.settings
+        properties = terms.granted(connect, settings, session.full.partition("/")[2])
+        if self._authentication is not None:
+            properties |= self._authentication.properties(self._authentication.verifier)
+            self._authentication = None
+        self._send_within(ConnAck(bound.is_resumed, Reason.SUCCESS, properties))
         session.attach(self)
         session.submit(PingReq(), partial(_become_available, self._context.engine), 0)
-        self._start_keep_alive(connect)
+        self._start_keep_alive(terms.keep_alive(connect, settings.mqtt.keep_alive))
+        self._connect = terms.lasting(connect)
         self._is_connecting = False
         self._process()
 
-    def _connack_properties(self, session: MqttSession, connect: Connect) -> dict[Property, Any]:
-        if connect.version != V5:
-            return {}
-        limits, settings = self._limits, self._context.settings
-        found: dict[Property, Any] = {
-            Property.RECEIVE_MAXIMUM: receive_maximum(limits),
-            Property.MAXIMUM_PACKET_SIZE: limits.stanza_bytes,
-            Property.TOPIC_ALIAS_MAXIMUM: aliases.MOST,
-        }
-        if connect.session_expiry > limits.durable_session_time:
-            found[Property.SESSION_EXPIRY] = int(limits.durable_session_time)
-        if not connect.client_id:
-            found[Property.ASSIGNED_CLIENT_ID] = session.full.partition("/")[2]
-        if not settings.pubsub.shares:
-            found[Property.SHARED_SUBSCRIPTIONS] = 0
-        return found
-
     def _disconnect(self, session: MqttSession, packet: Disconnect) -> None:
-        """Run the hooks of a client that leaves, then close without a will."""
+        """Run the hooks of a client that leaves, then close. The client may change how long its
+        session is kept (section 3.14.2.2.2)."""
         connect = self._connect
         expiry = packet.properties.get(Property.SESSION_EXPIRY)
         if expiry and connect is not None and not connect.session_expiry:
@@ -287,8 +344,8 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     # Keep alive
 
-    def _start_keep_alive(self, connect: Connect) -> None:
-        self._keep_alive = connect.keep_alive * KEEP_ALIVE_FACTOR
+    def _start_keep_alive(self, seconds: int) -> None:
+        self._keep_alive = seconds * KEEP_ALIVE_FACTOR
         if self._keep_alive:
             self._set_keep_alive_timer(self._keep_alive)
 
@@ -329,10 +386,9 @@ class MqttConnection(Connection[Input, MqttSession]):
         if self._session is not None:
             self._session.set_end_name(reason.name.lower())
         if self._session is not None and self._version == V5:
-            properties = {Property.REASON_STRING: text} if text else NO_PROPERTIES
-            self.send(encode(Disconnect(reason, properties), V5))
+            self._send_within(Disconnect(reason, _explanation(text)))
         elif self._session is None and self._connect is not None and not self._handshaking:
-            self.send(encode(ConnAck(False, reason), self._version))
+            self._send_within(ConnAck(False, refusal_reason(reason), _explanation(text)))
         self.close()
 
     def _stop(self) -> None:
@@ -341,13 +397,18 @@ class MqttConnection(Connection[Input, MqttSession]):
         super()._stop()
 
 
-def _account(user_name: str, domain: str) -> str:
-    """Return the account of a user name, `NAME` or `NAME@DOMAIN`; "" if it can have none."""
-    name, at, host = user_name.partition("@")
-    try:
-        return "" if at and host.lower() != domain else jid.prepare_local(name)
-    except JidError:
-        return ""
+def _continues(exchange: Authentication | None, packet: Auth) -> TypeGuard[Authentication]:
+    """Return whether an AUTH is the next message of an exchange."""
+    return (
+        exchange is not None
+        and exchange.is_prompted
+        and packet.reason == Reason.CONTINUE_AUTHENTICATION
+        and packet.properties.get(Property.AUTHENTICATION_METHOD) == exchange.method
+    )
+
+
+def _explanation(text: str) -> Properties:
+    return {Property.REASON_STRING: text} if text else NO_PROPERTIES
 
 
 def _run_connect_hooks(
@@ -367,6 +428,8 @@ def _run_disconnect_hooks(
 ) -> bytes:
     for hook in hooks.on_disconnect:
         hook(context, tx, sender, packet)
+    if (expiry := packet.properties.get(Property.SESSION_EXPIRY)) is not None:
+        durable_sessions.set_time(context, tx, sender.full, expiry)
     return b""
 
 

@@ -7,6 +7,8 @@ from typing import Final
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.rules.quota import ExceededLimit
 from edge.errors import StoreBusy, StoreError, StoreFull
+from edge.mqtt.decode import REASONS
+from edge.mqtt.packets import ConnAck
 from edge.mqtt.reasons import Reason
 from edge.server.login import BindRefusal
 
@@ -30,6 +32,11 @@ _ENDS: Final = {
 def end_reason(reason: EndReason) -> Reason:
     """Return the reason code of a DISCONNECT by the gateway."""
     return _ENDS[reason]
+
+
+def refusal_reason(reason: Reason) -> Reason:
+    """Return the reason code of a CONNACK for the end of a log-in; some codes are not for it."""
+    return reason if reason in REASONS[ConnAck] else Reason.SERVER_UNAVAILABLE
 
 
 def store_reason(error: StoreError) -> Reason:

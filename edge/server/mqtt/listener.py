@@ -25,22 +25,24 @@ class MqttListener(Listener[MqttSession]):
     Args:
         listen: the addresses for connections with or without TLS.
         listen_tls: the addresses for connections with TLS.
-
-    Attributes:
-        traffic: the counts of all connections.
+        traffic: counts the traffic of all connections.
     """
 
     def __init__(
-        self, context: ServerContext, listen: Sequence[Address], listen_tls: Sequence[Address]
+        self,
+        context: ServerContext,
+        listen: Sequence[Address],
+        listen_tls: Sequence[Address],
+        traffic: Traffic,
     ) -> None:
         ports = (
             Listen("mqtt", "mqtt", "listen", listen),
             Listen("mqtts", "mqtt", "listen_tls", listen_tls, only_tls=True),
         )
         super().__init__(context, ALPN, ports)
-        self.traffic = Traffic()
+        self._traffic = traffic
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""
-        connection = MqttConnection(self._context, tls_server, self._registry, self.traffic)
+        connection = MqttConnection(self._context, tls_server, self._registry, self._traffic)
         return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)

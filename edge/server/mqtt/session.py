@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from edge.config.limits import Limits
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.sessions import sessions
 from edge.engine.store.database import SentMessage
@@ -18,11 +17,12 @@ from edge.errors import StoreError
 from edge.mqtt import PROTOCOL
 from edge.mqtt.codec import encode
 from edge.mqtt.packets import (
-    MAX_ID,
+    MAX_PACKET,
     V5,
     Connect,
     Disconnect,
     Packet,
+    Properties,
     Property,
     PubAck,
     Publish,
@@ -33,6 +33,7 @@ from edge.mqtt.packets import (
 )
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt import MqttHooks, Peer, answers
+from edge.server.mqtt import terms
 from edge.server.mqtt.aliases import ReceivedAliases, SentAliases, UnknownAlias
 from edge.server.mqtt.ends import end_reason, store_reason
 from edge.server.server_context import ServerContext
@@ -44,6 +45,9 @@ _DISCONNECT: Final = 0xE0
 
 _PUBREC: Final = 0x50
 _PUBCOMP: Final = 0x70
+
+OVERHEAD: Final = 150
+"""Bytes of memory of a filter or a user property beside its text; a packet may have thousands."""
 
 Request: TypeAlias = Packet
 
@@ -62,7 +66,6 @@ class MqttSession(Session[Request]):
         "_aliases",
         "_end_connection",
         "_hooks",
-        "_max_packet",
         "_peer",
         "_received",
         "_unreleased",
@@ -84,9 +87,9 @@ class MqttSession(Session[Request]):
         self._end_connection = fail
         self._hooks = context.engine.hooks.of(MqttHooks)
         explains = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
-        self._peer = Peer(connect.version, explains)
-        self._max_packet: int | None = properties.get(Property.MAXIMUM_PACKET_SIZE)
-        self._received = ReceivedAliases()
+        max_packet = properties.get(Property.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+        self._peer = Peer(connect.version, explains, max_packet)
+        self._received = ReceivedAliases(context.settings.limits.node_bytes)
         most = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
         self._aliases = SentAliases(most) if most else None
         self._unreleased: set[int] = set()  # identifiers of received messages at QoS 2
@@ -117,7 +120,7 @@ class MqttSession(Session[Request]):
             packet = self._received.resolve(packet)
         if packet.qos == 2 and self._peer.version == V5:
             self._unreleased.add(packet.id)
-            if len(self._unreleased) > receive_maximum(self._context.settings.limits):
+            if len(self._unreleased) > terms.receive_maximum(self._context.settings.limits):
                 self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
         return packet
 
@@ -162,7 +165,7 @@ class MqttSession(Session[Request]):
             if self._aliases is not None and isinstance(packet, Publish):
                 packet = self._aliases.shorten(packet)
             data = encode(packet, self._peer.version)
-            if self._max_packet is None or len(data) <= self._max_packet:
+            if len(data) <= self._peer.max_packet:
                 return data
         if (discard := self._hooks.discards.get(type(message))) is not None:
             work = partial(discard, engine, message)
@@ -184,16 +187,19 @@ class MqttSession(Session[Request]):
         return end_reason(reason).name.lower()
 
 
-def receive_maximum(limits: Limits) -> int:
-    """Return how many messages of QoS 1 and 2 a client may send that are not finished: those of QoS
-    2 are in custody, and must not exceed its limit (MQTT 5.0, section 3.2.2.3.3)."""
-    return min(limits.session_units, limits.held_messages_per_source, MAX_ID)
-
-
-def _size(packet: Request) -> int:
-    """Return the bytes that a request counts towards the limits of requests in flight."""
+def _size(packet: Any) -> int:
+    """Return the bytes that a request holds, for the limits of requests in flight."""
+    size = 0
     if isinstance(packet, Publish):
-        return len(packet.topic) + len(packet.payload)
-    if isinstance(packet, Subscribe):
-        return sum(len(one.filter) for one in packet.subscriptions)
-    return sum(map(len, packet.filters)) if isinstance(packet, Unsubscribe) else 0
+        size = len(packet.topic) + len(packet.payload)
+    elif isinstance(packet, Subscribe):
+        size = sum(OVERHEAD + len(one.filter) for one in packet.subscriptions)
+    elif isinstance(packet, Unsubscribe):
+        size = sum(OVERHEAD + len(filter) for filter in packet.filters)
+    return size + _properties_size(packet.properties) if packet.properties else size
+
+
+def _properties_size(properties: Properties) -> int:
+    texts = sum(len(value) for value in properties.values() if isinstance(value, str | bytes))
+    pairs = properties.get(Property.USER, ())
+    return texts + sum(OVERHEAD + len(name) + len(value) for name, value in pairs)

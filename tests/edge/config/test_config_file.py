@@ -100,6 +100,8 @@ def test_unknown_option_is_refused_by_name(section: str) -> None:
         ("limits.sessions", "1000000000000001"), ("limits.held_ttl", "0"),
         ("limits.held_ttl", "-1.0"), ("limits.held_ttl", "inf"), ("limits.held_ttl", "nan"),
         ("limits.refusal_window", "nan"), ("limits.held_bytes", "65535"),
+        *(("mqtt.anonymous", value) for value in ("'Old'", "'a b'", "'a@gw.example'", "'a/b'")),
+        ("mqtt.keep_alive", "0"), ("mqtt.keep_alive", "65536"),
         ("limits.stanza_bytes", "1048577"), ("xmpp.require_tls", "1"), ("xmpp.listen", "5222"),
         ("uplink.heartbeat", "61"), ("uplink.heartbeat", "nan"), ("uplink.segment_age", "inf"),
         ("uplink.segment_events", "65537"), ("uplink.bandwidth", "2047"),
@@ -128,6 +130,14 @@ def test_tls_is_optional_on_loopback_only(listen: str, good: bool) -> None:
     else:
         with pytest.raises(ConfigError, match=r"xmpp\.require_tls.*xmpp\.listen"):
             parse(f"{text}false\n")
+
+
+@pytest.mark.parametrize("option", ["listen", "listen_ws"])
+def test_tls_of_mqtt_is_optional_on_loopback_only(option: str) -> None:
+    text = f"{DOMAIN}[mqtt]\nrequire_tls = false\n{option} = "
+    assert parse(f"{text}'127.0.0.1:1883'\n").has_mqtt
+    with pytest.raises(ConfigError, match=rf"mqtt\.require_tls.*mqtt\.{option}"):
+        parse(f"{text}['127.0.0.1:1883', '0.0.0.0:1883']\n")
 
 
 def test_limits_must_fit_into_the_database() -> None:

@@ -168,7 +168,7 @@ def test_number_of_sessions_is_limited(recorder: Recorder) -> None:
         names = account, full.partition("/")[0], full
         return gateway.lifecycle.bind(tx, 99, *names, declared=declared)
 
-    bound = gateway.commit(partial(bind, "pump1", UNKEPT))
+    bound = gateway.commit(partial(bind, "pump1", KEPT))
     assert bound == ("durable_sessions_per_account", 2)
     assert not gateway.count("SELECT count(*) FROM temp.sessions WHERE generation = 99")
     assert [event.name for event in gateway.events(name="durable_sessions_per_account")]
@@ -177,3 +177,29 @@ def test_number_of_sessions_is_limited(recorder: Recorder) -> None:
     bound = gateway.commit(partial(bind, "valve1", KEPT))
     assert bound == ("durable_sessions", 3)
     assert recorder.bind(KEPT) is True  # it counts once
+
+
+def test_sessions_that_are_not_kept_do_not_count(recorder: Recorder) -> None:
+    gateway = recorder.gateway
+    for number in range(4):
+        recorder.bind(UNKEPT, f"pump1@gw.example/{number}")
+    for number in range(2):  # now they are to be kept
+        recorder.bind(KEPT, f"pump1@gw.example/{number}")
+    names = "pump1", "pump1@gw.example", "pump1@gw.example/3"
+    bound = gateway.commit(lambda tx: gateway.lifecycle.bind(tx, 99, *names, declared=KEPT))
+    assert bound == ("durable_sessions_per_account", 2)
+
+
+@pytest.mark.parametrize(("seconds", "kept_for"), [(0.0, 0), (10.0, 10), (5000.0, 1000)])
+def test_a_session_changes_how_long_its_state_is_kept(
+    recorder: Recorder, seconds: float, kept_for: int
+) -> None:
+    gateway = recorder.gateway
+    recorder.bind(KEPT)
+    context = gateway.router.context
+    gateway.tx(lambda tx: durable_sessions.set_time(context, tx, FULL, seconds))
+    gateway.end(FULL)
+    if kept_for:
+        assert recorder.wait(kept_for - 1) == []
+        recorder.wait(1)
+    assert recorder.ended == [FULL]

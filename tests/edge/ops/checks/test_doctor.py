@@ -133,6 +133,17 @@ def test_ports_that_cannot_be_used_are_reported(folder: Path) -> None:
     assert len(diagnose(folder)["gateway"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("listen", "verdict"), [("127.0.0.1:0", []), ("0.0.0.0:0", [NOTICE]), ("[::]:0", [NOTICE])]
+)
+def test_anonymous_clients_of_the_network_are_reported(listen: str, verdict: list[str]) -> None:
+    text = f'[gateway]\ndomain = "gw.example"\n[mqtt]\nlisten_ws = "{listen}"\n'
+    assert verdicts(machine.anonymous(load.parse(text.encode()))) == []
+    found = list(machine.anonymous(load.parse((text + 'anonymous = "old1"\n').encode())))
+    assert verdicts(found) == verdict
+    assert all("old1" in finding.text and listen in finding.text for finding in found)
+
+
 def test_port_of_another_users_process_is_in_use() -> None:
     error = listen_error("web", "listen", Address("::1", 1), OSError(errno.EADDRINUSE, "in use"))
     assert str(error) == "port 1 is already in use; choose another in [web] listen"
