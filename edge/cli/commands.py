@@ -11,6 +11,7 @@ from edge import build_kind
 
 COMMANDS: Final = {
     "init": "setup",
+    "access": "access",
     "device": "device",
     "run": "run",
     "reload": "reload",

@@ -31,6 +31,7 @@ NOT_OFFERED: Final[Mapping[str, str]] = {
     "send --to": _USERS,
     "send --node": _PUBSUB,
     "listen": _PUBSUB,
+    "access": _PUBSUB,
     "node": _PUBSUB,
     "queue": _PUBSUB,
     "dead requeue": _DELIVERY,

@@ -74,24 +74,23 @@ def create_for(
     create(context, tx, name, sender.bare, config)
 
 
-def find_auto_created(
-    context: Context, tx: Transaction, sender: Sender, name: str
-) -> NodeConfig | None:
+def auto_created(context: Context, sender: Sender, name: str) -> NodeConfig | None:
     """Return the configuration of the node that publishing to a node that does not exist creates,
     or `None` if it creates none. The rights of the sender are checked before.
 
     A node that a rule creates (`[[access]]`) is open, because the rules decide who publishes to it.
     The operator, who needs no rule, creates only nodes that `[pubsub] auto_create` selects.
-
-    Raises:
-        PubsubError: the name is invalid or the gateway's own, or there are too many nodes.
     """
-    is_by_rule = context.access and not may_manage_nodes(sender)
-    if not (is_by_rule or topics.matches_any(context.pubsub.auto_create, name)):
-        return None
+    if context.access and not may_manage_nodes(sender):
+        return OPEN
+    return DEFAULT if topics.matches_any(context.pubsub.auto_create, name) else None
+
+
+def check_new(context: Context, tx: Transaction, sender: Sender, name: str) -> None:
+    """Check that a publication can create a node; raises `PubsubError` if the name is invalid or
+    the gateway's own, or there are too many nodes."""
     check_name(context, name)
     _check_owner(context, tx, name, sender.bare)
-    return OPEN if is_by_rule else DEFAULT
 
 
 def check_name(context: Context, name: str) -> None:

@@ -206,9 +206,10 @@ def find_target(
         return node
     topic_rights.check(context, tx, sender, Right.PUBLISH, name)
     if node is None:
-        default = node_service.find_auto_created(context, tx, sender, name)
+        default = node_service.auto_created(context, sender, name)
         if default is None:
             raise PubsubError(Reason.NODE_NOT_FOUND)
+        node_service.check_new(context, tx, sender, name)
         config = _apply_preconditions(context, default, preconditions)
         return Node(NEW_NODE, name, sender.bare, config, 0, 0)
     access.check_publish(tx, node, sender)

@@ -57,9 +57,9 @@ def check(context: Context, tx: Transaction, sender: Sender, right: Right, topic
         return
     rule = rights(context, tx, sender.full).rule
     text = (
-        f"the rule access[{rule}] does not allow you to {right.value} to {topic}"
+        f"the rule access[{rule}] does not allow {sender.account} to {right.value} to {topic}"
         if rule
-        else f"no rule in [[access]] is for you, so you may not {right.value} to {topic}"
+        else f"no rule in [[access]] is for {sender.account}: it may not {right.value} to {topic}"
     )
     raise PubsubError(Reason.NOT_ALLOWED_BY_RULE, text, REFUSED)
 

@@ -135,7 +135,7 @@ def test_each_refused_request_names_the_rule_and_the_topic_and_is_logged(
         )
     ):
         assert error_of(reply) == FORBIDDEN, number
-        assert reply.text.startswith("the rule access[1] does not allow you to publish to valve/")
+        assert reply.text.startswith("the rule access[1] does not allow pump1 to publish to valve/")
     gateway.run_timers()
     assert logged(gateway) == [("pump1@gw.example", 1.0)], "the others are counted"
     assert gateway.count("SELECT count FROM refusals WHERE rule = 'access'") == 3
@@ -160,7 +160,7 @@ def test_a_subscription_needs_a_rule_that_covers_it(
     assert reply.error == (None if is_allowed else FORBIDDEN)
     reply = subscribe(gateway, PUMP, target)
     assert error_of(reply) == FORBIDDEN
-    assert reply.text.startswith("no rule in [[access]] is for you, so you may not subscribe to ")
+    assert reply.text.startswith("no rule in [[access]] is for pump1: it may not subscribe to ")
 
 
 def test_the_client_identifier_is_the_resource_of_the_subscriber(
