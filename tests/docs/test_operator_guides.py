@@ -24,9 +24,9 @@ OPERATE = (HOW_TO / "operate.md").read_text("utf-8")
 QUEUES = (HOW_TO / "messages-and-queues.md").read_text("utf-8")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-RUN_ELSEWHERE = {"devices.md", "run-the-centre.md", "send-and-listen.md"}
-"""Guides whose examples other tests run: `test_device_cli`, `test_centre_guide`,
-`test_send_and_listen_guide`."""
+RUN_ELSEWHERE = {"access.md", "devices.md", "run-the-centre.md", "send-and-listen.md"}
+"""Guides whose examples other tests run: `test_access_guide`, `test_device_cli`,
+`test_centre_guide`, `test_send_and_listen_guide`."""
 
 EXAMPLES = {
     path.name: found
