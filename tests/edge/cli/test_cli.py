@@ -79,7 +79,7 @@ def test_errors_are_one_line_and_status_1(
     extra = {"init": ["--domain", "GW"], "send": ["--to", "pump1"]}.get(command[0], [])
     extra += ["--yes"] * any(each.name == "yes" for each in leaf.params)
     arguments = [
-        {"switch": "on", "file": "backup"}.get(each.name or "", "1")
+        {"switch": "on", "file": "backup", "right": "publish"}.get(each.name or "", "1")
         for each in leaf.params
         if isinstance(each, click.Argument)
     ]
