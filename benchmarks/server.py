@@ -29,6 +29,7 @@ STOP_TIME: Final = 60.0
 
 
 RAISED: Final = {
+    "access.publish": '["#"]',
     "require_tls": "false",
     "stanzas_per_second": "1000000",
     "stanzas_at_once": "1000000",

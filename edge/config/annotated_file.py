@@ -32,7 +32,8 @@ _INTRODUCTION: Final = f"""\
 
 
 def render(domain: str, *listen: str) -> str:
-    """Return the text of `fieldpost.toml` for `domain`; every other option has its default.
+    """Return the text of `fieldpost.toml` for `domain`; every other option has its default, and
+    there are the initial rules (`Rule.is_initial`).
 
     If `listen` has addresses, they replace the default. Direct TLS then listens on the same hosts,
     on the next port (for port 0, on any free port).
@@ -106,15 +107,16 @@ def _section(name: str, kind: type[Section], values: dict[str, object]) -> str:
 
 
 def _array(kind: type[Rule], name: str) -> str:
-    """Return the comments that explain an array of tables, with an example."""
+    """Return the comments that explain an array of tables, with an example or initial rule."""
     texts = reasons(kind)
     lines = [_comment(" ".join((kind.__doc__ or "").split()))]
     for field in msgspec.structs.fields(kind):
         meta = field.type.__metadata__[0]
         text = f"{field.name}: {texts[field.name]} {_unit_and_default(field, meta)}"
         lines.append("#\n" + _comment(text))
-    lines += ["#", f"# [[{name}]]"]
-    lines += [f"# {option} = {to_toml(value)}" for option, value in kind.example.items()]
+    mark = "" if kind.is_initial else "# "
+    lines += [mark.strip(), f"{mark}[[{name}]]"]
+    lines += [f"{mark}{option} = {to_toml(value)}" for option, value in kind.example.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -41,6 +41,8 @@ class Rule(Section, frozen=True, kw_only=True):
 
     example: ClassVar[Mapping[str, object]]
     """Options that the written file shows as an example."""
+    is_initial: ClassVar[bool] = False
+    """Whether the example is a rule of a new file, and not only shown in a comment."""
     most: ClassVar[int] = 100
     """Maximum tables of the array: all of them may be compared with each node or device."""
 
@@ -240,6 +242,7 @@ class AccessRule(Rule, frozen=True, kw_only=True):
 
     example = {"device": "*", "publish": ["%u/#"], "subscribe": ["#"]}
     most = 1000
+    is_initial = True
 
     device: Annotated[str, option()]
     """Name of a device, or a pattern: * stands for any characters, ? for one, and [abc] for one of

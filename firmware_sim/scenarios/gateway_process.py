@@ -83,7 +83,8 @@ class GatewayProcess:
         port, password = free_port(), secrets.token_urlsafe(12)
         listen = ("--listen", f"{HOST}:{port}")
         await _run("init", "--dir", folder, "--domain", DOMAIN, *listen)
-        _configure(folder / "fieldpost.toml", {**options, "listen_tls": f"{HOST}:0"})
+        any_node = {"publish": ["#"]}  # in the access rule that `fieldpost init` writes
+        _configure(folder / "fieldpost.toml", {"listen_tls": f"{HOST}:0", **any_node, **options})
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def add(name: str) -> None:

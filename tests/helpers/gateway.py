@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from edge.cli.commands import main
 from edge.ops import setup
 from edge.ops.devices import devices
+from tests.helpers.folder import set_access
 from tests.helpers.processes import Process, start
 from tests.helpers.xmpp import Client
 
@@ -29,13 +30,15 @@ NO_RATE_LIMITS: Final = {
 
 
 class Gateway:
-    """A gateway's folder, and commands on it."""
+    """A gateway's folder, and commands on it. It has no access rules unless a test sets them, so
+    devices may use any node."""
 
     domain = DOMAIN
 
     def __init__(self, folder: Path, *names: str, **options: object) -> None:
         self.folder = folder
         setup.init(folder, self.domain, "127.0.0.1:0")
+        set_access(folder)
         self.configure(**options)
         for name in names:
             devices.add(folder, name, PASSWORD, trusted=True)

@@ -13,7 +13,7 @@ import pytest
 from edge.cli.commands import main
 from edge.ops import setup
 from edge.ops.component_mode import NOT_OFFERED
-from tests.helpers.folder import configure, fieldpost
+from tests.helpers.folder import configure, fieldpost, set_access
 
 GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "component.md"
 USER = "pump1@users.example"
@@ -54,6 +54,7 @@ def component(tmp_path: Path) -> Path:
     setup.init(folder, "gw.example")
     options = {"component": "127.0.0.1:5347", "component_secret": "secret"}
     configure(folder, "xmpp", listen="", listen_tls="", **options)
+    set_access(folder)
     return folder
 
 

@@ -28,10 +28,16 @@ def faults(text: str) -> list[tuple[str, str]]:
     return [(fault.option, fault.text) for fault in config_check.check_text(text.encode()).faults]
 
 
-def test_new_configuration_differs_in_the_domain_only(folder: Path) -> None:
+def test_new_configuration_differs_in_the_domain_and_the_access_rule_only(folder: Path) -> None:
     result = check(folder)
     assert result.exit_code == 0
-    assert result.output.splitlines() == ['gateway.domain = "gw.example"', "no mistakes found"]
+    assert result.output.splitlines() == [
+        'gateway.domain = "gw.example"',
+        'access[1].device = "*"',
+        'access[1].publish = ["%u/#"] (default: [])',
+        'access[1].subscribe = ["#"] (default: [])',
+        "no mistakes found",
+    ]
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
