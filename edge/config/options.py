@@ -211,7 +211,8 @@ class Pubsub(Section, frozen=True, kw_only=True):
 
     auto_create: Annotated[list[str], option()] = field(default_factory=list)
     """Topic filters of the nodes that the first publication creates, such as "meters/+/energy" or
-    "site/#". Other nodes must be created by a request."""
+    "site/#". Other nodes must be created by a request, or by a publication that a rule in
+    [[access]] allows."""
     shares: Annotated[bool, option()] = True
     """Allow shared subscriptions ($share:NAME:FILTER), which divide items among their members."""
 
