@@ -25,9 +25,9 @@ def access() -> None:
 @folder_option
 @json_option("Print one JSON object.")
 def check(device: str, right: str, topic: str, client: str, folder: Path, as_json: bool) -> None:
-    """Say whether a device may publish or subscribe to a topic.
+    """Check whether a device may publish or subscribe to a topic.
 
-    Names the rule in [[access]], and the affiliation and model of the node, that allow or refuse
+    Prints the rule in [[access]], and the affiliation and model of the node, that allow or refuse
     it. To subscribe, TOPIC can also be a filter or a share. Exit status 1 means that it is refused.
     The rules are those in fieldpost.toml; a running gateway uses them after `fieldpost reload`.
     """
