@@ -106,6 +106,8 @@ def test_a_rule_lets_a_publication_create_an_open_node(gateway: Gateway) -> None
     assert publish(gateway, VALVE, "pump1/temp", item("b", reading(1))).type == "result"
     reply = publish(gateway, VALVE, "pump1/+", item("c", reading(1)))
     assert error_of(reply) == ("modify", "not-acceptable"), "this is no name of a node"
+    change_access(gateway, OWN)
+    assert error_of(publish(gateway, VALVE, "pump1/temp", item("d", reading(1)))) == FORBIDDEN
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
