@@ -71,7 +71,8 @@ from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
 from sync.uplink.sealer import Sealer
 
-if TYPE_CHECKING:  # without a status page it takes no memory
+if TYPE_CHECKING:  # without MQTT and a status page these take no memory
+    from edge.server.mqtt.traffic import Traffic
     from edge.web.status_snapshot import Sources
 
 STOP_TIME: Final = 5.0
@@ -192,7 +193,7 @@ class App:
         self._machine = machine or MachineClocks()
         self._journal = journal
         self._counts = EventCounts()
-        self._mqtt_packets: Callable[[], int] = lambda: 0
+        self._mqtt_traffic: Traffic | None = None  # there is one if MQTT is served
         self._warn = journal.warn
         self._settings = settings
         self._stop = asyncio.Event()
@@ -304,7 +305,7 @@ class App:
             return
         parts = _ReloadedParts(server, fronts, web, centre, sealer, facts)
         self._enable_reload(stack, parts, lambda: timer.set(clock().service))
-        self._start_maintenance(stack, clock, server)
+        self._start_maintenance(stack, clock, server, state, monitor)
         _tune_interpreter()
         addresses += (("web", address) for address in pages)
         await self._announce(stack, monitor, addresses, ready)
@@ -386,7 +387,12 @@ class App:
             self._run_task(stack, work, name)
 
     def _start_maintenance(
-        self, stack: AsyncExitStack, clock: Clock, server: ServerContext
+        self,
+        stack: AsyncExitStack,
+        clock: Clock,
+        server: ServerContext,
+        state: Callable[[], ProcessStatus],
+        monitor: HealthMonitor,
     ) -> None:
         self._run_task(stack, background_tasks.log_queue_depths(server.store), "depths")
         if server.tls is not None:
@@ -395,6 +401,11 @@ class App:
                 self._folder, domain, clock, server.store, server.refusals
             )
             self._run_task(stack, work, "certificates")
+        if self._mqtt_traffic is not None and self._settings.mqtt.sys_interval:
+            from edge.server.mqtt.broker_status import BrokerStatus
+
+            status = BrokerStatus(server, self._mqtt_traffic, state, monitor.check)
+            self._run_task(stack, status.run(), "broker status")
 
     def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
         """Return the fronts that the configuration asks for."""
@@ -417,7 +428,7 @@ class App:
         from edge.server.mqtt.traffic import Traffic
 
         settings, traffic = self._settings, Traffic()
-        self._mqtt_packets = lambda: traffic.received
+        self._mqtt_traffic = traffic
         if settings.listen_mqtt or settings.listen_mqtt_tls:
             yield MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls, traffic)
         if settings.listen_mqtt_ws:
@@ -447,7 +458,8 @@ class App:
             from edge.web.status_snapshot import Sources
 
             def requests() -> dict[str, int]:
-                return {"xmpp": router.stanzas, "mqtt": self._mqtt_packets()}
+                traffic = self._mqtt_traffic
+                return {"xmpp": router.stanzas, "mqtt": 0 if traffic is None else traffic.received}
 
             return Sources(
                 self._folder,

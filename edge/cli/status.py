@@ -33,25 +33,7 @@ def status(folder: Path, as_json: bool) -> None:
     """
     found = ops.read(folder)
     judged = health.judge(folder, load.load(folder), found, current_time.now().wall)
-    echo_found([_object(found, judged)], _lines(found, judged), as_json=as_json)
-
-
-def _object(found: Status, judged: Health) -> dict[str, object]:
-    return found._asdict() | {
-        "health": judged.state,
-        "problems": [problem._asdict() for problem in judged.problems],
-        "waiting": found.waiting._asdict(),
-        "limits": {limit.name: _limit(limit) for limit in found.limits},
-    }
-
-
-def _limit(limit: Limit) -> dict[str, object]:
-    fields: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
-    if limit.counted:
-        fields["used"] = None if limit.used is None else limit.used.value
-    if limit.used is not None and limit.used.of is not None:
-        fields["of"] = limit.used.of
-    return fields
+    echo_found([health.status_object(found, judged)], _lines(found, judged), as_json=as_json)
 
 
 def _lines(found: Status, judged: Health) -> Iterator[str]:

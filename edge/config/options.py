@@ -110,6 +110,9 @@ class Mqtt(Section, frozen=True, kw_only=True):
     require_tls: Annotated[bool, option(restart=True)] = True
     """Require TLS. Without it, passwords are readable on the network, so false is allowed only if
     each address in `listen` and `listen_ws` is a loopback address."""
+    sys_interval: Annotated[float, option("seconds", ge=0, le=86_400, restart=True)] = 10.0
+    """Time between two publications of the gateway's figures to the topics `$SYS/broker/#` and of
+    its status to `$fieldpost/status`, while a client subscribes to them. 0 disables both."""
     anonymous: Annotated[str, option()] = ""
     """Account as which clients act that send no user name and no certificate. An empty string
     refuses them. Like the sessions of any account, `limits.sessions_per_account` limits theirs."""

@@ -5,10 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from edge.mqtt.packets import V5, V311, Disconnect, Property, Publish
+from edge import __version__
+from edge.config.options import AccessRule
+from edge.mqtt.packets import (
+    V5,
+    V311,
+    Disconnect,
+    Property,
+    PubAck,
+    Publish,
+    Subscribe,
+    Subscription,
+)
+from edge.mqtt.reasons import Reason
+from tests.helpers.folder import set_access
 from tests.helpers.gateway import Gateway
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process
@@ -21,7 +35,13 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     found = Gateway(
         tmp_path_factory.mktemp("gateway"), "pump1", "meter1", auto_create=["#"], require_tls=False
     )
-    found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
+    found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False, sys_interval=0.1)
+    every, live = ["#"], ["$SYS/#", "$fieldpost/status"]
+    set_access(
+        found.folder,
+        AccessRule(device="meter1", publish=every, subscribe=[*every, *live]),
+        AccessRule(device="*", publish=every, subscribe=every),
+    )
     return found
 
 
@@ -85,3 +105,76 @@ async def test_a_member_of_a_share_is_shown(gateway: Gateway, process: Process) 
         queue = json.loads(gateway.command("queue", "show", "$share:work:jobs/#", "--json"))
         (member,) = queue["members"]
         assert member["jid"] == "meter1@gw.example/worker"
+
+
+async def figures(client: MqttClient, count: int) -> dict[str, str]:
+    """Return the first retained messages, by topic."""
+    found: dict[str, str] = {}
+    while len(found) < count:
+        packet = await client.receive()
+        assert isinstance(packet, Publish)
+        assert packet.qos == 0
+        if packet.retain:
+            found[packet.topic] = packet.payload.decode()
+    return found
+
+
+async def test_a_monitor_gets_the_figures_at_once_and_again(
+    gateway: Gateway, process: Process
+) -> None:
+    async with await MqttClient.connect(process, "meter1", "monitor", version=V311) as meter:
+        assert await meter.subscribe("$SYS/#", qos=2) == (2,)
+        found = await figures(meter, 13)
+        assert found["$SYS/broker/version"] == f"fieldpost {__version__}"
+        assert found["$SYS/broker/uptime"].endswith(" seconds")
+        connected, total = (int(found[f"$SYS/broker/clients/{n}"]) for n in ("connected", "total"))
+        assert 1 <= connected <= total <= int(found["$SYS/broker/clients/maximum"]) + 1
+        assert int(found["$SYS/broker/messages/received"]) >= 2
+        assert int(found["$SYS/broker/bytes/received"]) > int(
+            found["$SYS/broker/messages/received"]
+        )
+        assert int(found["$SYS/broker/subscriptions/count"]) >= 1
+        assert "$SYS" not in gateway.command("node", "list")
+        packet = await meter.receive()
+        assert isinstance(packet, Publish)
+        assert (packet.topic in found, packet.retain) == (True, False)
+
+
+async def test_the_status_is_the_one_of_the_command(gateway: Gateway, process: Process) -> None:
+    async with await MqttClient.connect(process, "meter1", "monitor") as meter:
+        wanted = Subscription("$fieldpost/status", 1, retain_as_published=True)
+        await meter.subscribe(wanted)
+        expected = json.loads(gateway.command("status", "--json"))
+        for _ in range(2):
+            packet = await meter.receive()
+            assert isinstance(packet, Publish)
+            assert packet.retain
+            assert packet.properties[Property.CONTENT_TYPE] == "application/json"
+            status = json.loads(packet.payload)
+            assert status.keys() == expected.keys()
+            assert (status["state"], status["health"]) == (expected["state"], expected["health"])
+
+
+async def test_figures_are_for_those_whom_a_rule_allows_to_read_them(process: Process) -> None:
+    async with await MqttClient.connect(process, "pump1") as pump:
+        assert await pump.subscribe("$SYS/#", "#") == (Reason.NOT_AUTHORIZED, 0)
+        assert await pump.ask(Publish("$SYS/broker/version", b"x", 1, id=1)) == PubAck(
+            1, Reason.NOT_AUTHORIZED, {Property.REASON_STRING: ANY}
+        )
+
+
+async def test_a_subscription_that_wants_no_retained_messages_gets_new_figures(
+    process: Process,
+) -> None:
+    async with await MqttClient.connect(process, "meter1", "monitor") as meter:
+        for identifier, filter in enumerate(("$SYS/+/uptime", "$SYS/broker/uptime"), 1):
+            wanted = (Subscription(filter, retain_handling=2),)
+            meter.send(Subscribe(1, wanted, {Property.SUBSCRIPTION_ID: (identifier,)}))
+        packets: list[Publish] = []
+        while not packets or len(packets[-1].properties[Property.SUBSCRIPTION_ID]) < 2:
+            packet = await meter.receive()
+            assert packet is not None
+            packets += [packet] if isinstance(packet, Publish) else []
+        packets.append(await meter.take())
+        assert {(one.topic, one.retain) for one in packets} == {("$SYS/broker/uptime", False)}
+        assert packets[-1].properties[Property.SUBSCRIPTION_ID] == (1, 2), "once for both"

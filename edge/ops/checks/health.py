@@ -15,7 +15,7 @@ from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
 from edge.ops.checks import space
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.ops.gateway.status import NO_ANSWER, RUNNING, Status, space_of
+from edge.ops.gateway.status import NO_ANSWER, RUNNING, Limit, Status, space_of
 
 HEALTHY: Final = "ok"
 DEGRADED: Final = "degraded"
@@ -64,6 +64,25 @@ def judge(folder: Path, settings: Config, status: Status, now: int) -> Health:
 def with_limits(found: Health, status: Status) -> Health:
     """Add the limits that are reached to a judgement that was made without them."""
     return found._replace(others=[*found.others, *_wrong(database_checks.limits(status))])
+
+
+def status_object(status: Status, found: Health) -> dict[str, object]:
+    """Return a status and its judgement as an object for JSON."""
+    return status._asdict() | {
+        "health": found.state,
+        "problems": [problem._asdict() for problem in found.problems],
+        "waiting": status.waiting._asdict(),
+        "limits": {limit.name: _limit(limit) for limit in status.limits},
+    }
+
+
+def _limit(limit: Limit) -> dict[str, object]:
+    fields: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
+    if limit.counted:
+        fields["used"] = None if limit.used is None else limit.used.value
+    if limit.used is not None and limit.used.of is not None:
+        fields["of"] = limit.used.of
+    return fields
 
 
 def essentials(folder: Path, settings: Config, status: Status) -> Iterator[Finding]:

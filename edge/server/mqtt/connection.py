@@ -322,6 +322,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             self._authentication = None
         self._send_within(ConnAck(bound.is_resumed, Reason.SUCCESS, properties))
         session.attach(self)
+        self._traffic.note_session()
         session.submit(PingReq(), partial(_become_available, self._context.engine), 0)
         self._start_keep_alive(terms.keep_alive(connect, settings.mqtt.keep_alive))
         self._connect = terms.lasting(connect)

@@ -41,6 +41,7 @@ class MqttListener(Listener[MqttSession]):
         )
         super().__init__(context, ALPN, ports)
         self._traffic = traffic
+        traffic.registries.append(self._registry)
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""

@@ -59,6 +59,7 @@ class WebSocketListener(Listener[MqttSession]):
     def __init__(self, context: ServerContext, listen: Sequence[Address], traffic: Traffic) -> None:
         super().__init__(context, ALPN, (Listen("mqttws", "mqtt", "listen_ws", listen),))
         self._traffic = traffic
+        traffic.registries.append(self._registry)
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS."""

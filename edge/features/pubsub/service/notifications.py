@@ -253,11 +253,12 @@ def _send_item(
     if retain and any(one.retain_as_published for one in options):
         event = replace(event, retain=True)
     first = max(found, key=lambda one: one.options.qos)
-    notification = Notification(event, first.jid, type_, subid, None, _identifiers(options))
+    notification = Notification(event, first.jid, type_, subid, None, identifiers(options))
     send(context, tx, first, notification, qos)
 
 
-def _identifiers(options: Sequence[DeliveryOptions]) -> tuple[int, ...]:
+def identifiers(options: Sequence[DeliveryOptions]) -> tuple[int, ...]:
+    """Return the identifiers of subscriptions that have one."""
     return tuple(one.identifier for one in options if one.identifier)
 
 
@@ -302,8 +303,8 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
             event = replace(event, retain=True)
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
             to, type_ = subscription.jid, _message_type(node.config)
-            identifiers = _identifiers((subscription.options.delivery,))
-            notification = Notification(event, to, type_, subid, item.published, identifiers)
+            own = identifiers((subscription.options.delivery,))
+            notification = Notification(event, to, type_, subid, item.published, own)
             send(context, tx, subscription, notification, attributes.qos)
 
 

@@ -34,7 +34,13 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionOptions,
 )
 from edge.features.pubsub.rules.topic_rights import Right
-from edge.features.pubsub.service import access, notifications, queueing, topic_rights
+from edge.features.pubsub.service import (
+    access,
+    live_topics,
+    notifications,
+    queueing,
+    topic_rights,
+)
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.queueing import Queue
 from edge.features.pubsub.store import nodes, subscriptions
@@ -196,8 +202,11 @@ def subscribe(
             queueing.of(context).join(context, tx, found)
     elif values or delivery is not None:
         found = _change(context, tx, found, new)
-    if found.queue is None and new.delivery.retain_handling.sends_items(is_new=is_new):
-        notifications.send_last_items(context, tx, found)
+    if found.queue is None:
+        sends_items = new.delivery.retain_handling.sends_items(is_new=is_new)
+        if sends_items:
+            notifications.send_last_items(context, tx, found)
+        live_topics.note_subscribed(context, tx, found, wants_values=sends_items)
     return found
 
 
