@@ -82,7 +82,8 @@ class SessionLifecycle:
         is_resumed = durable_sessions.begin(context, tx, account, full, durable, clean=clean)
         sessions.bind(tx, generation, account, bare, full, grant, declared)
         if self._context.has_accounts:
-            event_counters.count(tx, "session", "began", bare)
+            tags = {"protocol": declared.protocol} if declared.protocol else None
+            event_counters.count(tx, "session", "began", bare, tags=tags)
         self._run_session_hooks(tx, generation, self._hooks.on_session_bound)
         return Bound(None if replaced is None else replaced.generation, is_resumed)
 

@@ -85,6 +85,7 @@ class Declaration(NamedTuple):
         durable: the seconds for which its state is kept after it has lost its connection
             (`durable_sessions`); `None` if no state belongs to the session.
         clean: whether the state of earlier sessions of its full address ends.
+        protocol: its protocol in the event log; empty for XMPP.
     """
 
     qos: str | None = None
@@ -95,6 +96,7 @@ class Declaration(NamedTuple):
     ids: int | None = None
     durable: float | None = None
     clean: bool = False
+    protocol: str = ""
 
 
 DEFAULT: Final = Declaration()

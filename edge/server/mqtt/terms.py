@@ -12,6 +12,7 @@ from edge.config.limits import Limits
 from edge.config.load import Config
 from edge.engine.sessions.sessions import Declaration
 from edge.jid import JidError
+from edge.mqtt import PROTOCOL
 from edge.mqtt.packets import MAX_ID, V5, V311, Connect, Property
 from edge.server.mqtt import aliases
 
@@ -60,6 +61,7 @@ def declaration(connect: Connect, limits: Limits) -> Declaration:
         ids=MAX_ID,
         durable=float(connect.session_expiry),
         clean=connect.clean,
+        protocol=PROTOCOL,
     )
 
 

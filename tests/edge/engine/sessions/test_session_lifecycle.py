@@ -6,6 +6,7 @@ import pytest
 
 from edge.engine.log import event_counters
 from edge.engine.sessions.session_lifecycle import UNKNOWN_REASON
+from edge.engine.sessions.sessions import Declaration
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.pubsub import create
 from tests.helpers.shared_subscriptions import SHARE, join, leave
@@ -42,6 +43,15 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
         ("session", "began", PUMP_BARE, 1.0, ""),
         ("session", "ended", PUMP_BARE, 1.0, "lost"),
     ]
+
+
+def test_the_protocol_of_a_session_is_logged(gateway: Gateway) -> None:
+    before = len(gateway.events("system"))
+    gateway.bind(PUMP)
+    gateway.bind(VALVE, declared=Declaration(protocol="mqtt"))
+    gateway.tx(lambda tx: event_counters.log_counts(tx, everything=True))
+    protocols = {row.source: row.tags.get("protocol") for row in gateway.events("system")[before:]}
+    assert protocols == {PUMP_BARE: None, VALVE_BARE: "mqtt"}
 
 
 def test_an_end_without_a_reason_is_logged_as_unknown(gateway: Gateway) -> None:

@@ -123,12 +123,15 @@ def test_ports_that_cannot_be_used_are_reported(folder: Path) -> None:
         port = occupied.getsockname()[1]
         write(folder, f'[xmpp]\nlisten = "127.0.0.1:{port}"\nlisten_tls = "192.0.2.1:5223"')
         _, in_use, no_address = diagnose(folder)["gateway"]
+        write(folder, f'[xmpp]\nlisten = ""\nlisten_tls = ""\n[mqtt]\nlisten = "127.0.0.1:{port}"')
+        _, by_mqtt = diagnose(folder)["gateway"]
     assert in_use.verdict == no_address.verdict == WRONG
     name = Path("/proc/self/comm").read_text("utf-8").strip()
     process_and_advice = f"(pid {os.getpid()}, {name}); choose another in [xmpp] listen"
     assert in_use.text == f"port {port} is already in use {process_and_advice}"
     reason = "192.0.2.1:5223: Cannot assign requested address"
     assert no_address.text == f"xmpp.listen_tls: cannot listen on {reason}"
+    assert by_mqtt.text.endswith("choose another in [mqtt] listen")
     write(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = ""\n[web]\nlisten = "[::1]:0"')
     assert len(diagnose(folder)["gateway"]) == 1
 
