@@ -164,7 +164,11 @@ class _Client:
         self._packets: deque[Packet | Fault] = deque()
 
     def send(self, *packets: Packet) -> None:
-        self.writer.writelines(encode(packet, V5) for packet in packets)
+        try:
+            data = b"".join(encode(packet, V5) for packet in packets)
+        except ValueError as error:  # such as a topic of more than 65,535 bytes
+            raise NetworkError(str(error)) from None
+        self.writer.write(data)
 
     async def ask(self, *packets: Packet) -> Packet:
         """Send packets, and return the next packet that is received."""

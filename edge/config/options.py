@@ -58,7 +58,7 @@ class Gateway(Section, frozen=True, kw_only=True):
 
 
 class Xmpp(Section, frozen=True, kw_only=True):
-    """Connections of devices."""
+    """Connections of devices by XMPP."""
 
     headings = {"listen": SET_THESE, "offline": TUNE_THESE}
 
@@ -101,8 +101,8 @@ class Mqtt(Section, frozen=True, kw_only=True):
     it; or a list of addresses. 1883 is usual. Port 0 selects a free port, which `fieldpost run`
     prints in its `ready` line. An empty string disables the listener."""
     listen_tls: Annotated[str | list[str], option(restart=True)] = ""
-    """Address and port only for devices that use MQTT over TLS, or a list of addresses. 8883 is
-    usual. An empty string disables the listener."""
+    """Address and port only for devices that use MQTT over TLS, or a list of addresses, such as
+    ["0.0.0.0:8883", "[::]:8883"] to serve the network. An empty string disables the listener."""
     listen_ws: Annotated[str | list[str], option(restart=True)] = ""
     """Address and port for clients that use MQTT over WebSocket, such as programs in web browsers,
     with TLS (wss) or, if `require_tls` is false, without it (ws); or a list of addresses. An empty
@@ -110,9 +110,6 @@ class Mqtt(Section, frozen=True, kw_only=True):
     require_tls: Annotated[bool, option(restart=True)] = True
     """Require TLS. Without it, passwords are readable on the network, so false is allowed only if
     each address in `listen` and `listen_ws` is a loopback address."""
-    sys_interval: Annotated[float, option("seconds", ge=0, le=86_400, restart=True)] = 10.0
-    """Time between two publications of the gateway's figures to the topics `$SYS/broker/#` and of
-    its status to `$fieldpost/status`, while a client subscribes to them. 0 disables both."""
     anonymous: Annotated[str, option()] = ""
     """Account as which clients act that send no user name and no certificate. An empty string
     refuses them. Like the sessions of any account, `limits.sessions_per_account` limits theirs."""
@@ -120,6 +117,9 @@ class Mqtt(Section, frozen=True, kw_only=True):
     """Maximum keep alive of a client of MQTT 5.0, which is told to use it if it asks for more or
     for none. A client that is silent for 1.5 times its keep alive is lost: its session ends and
     its will is published."""
+    sys_interval: Annotated[float, option("seconds", ge=0, le=86_400, restart=True)] = 10.0
+    """Time between two publications of the gateway's figures to the topics `$SYS/broker/#` and of
+    its status to `$fieldpost/status`, while a client subscribes to them. 0 disables both."""
 
 
 class Uplink(Section, frozen=True, kw_only=True):

@@ -341,6 +341,7 @@ async def test_items_of_a_share_are_taken_by_mqtt(commands: Commands) -> None:
         (("send", "pump1", "--node", "other", "--qos", 1, "x"), "other: refused: not authorized"),
         (("send", "pump1", "--node", "other", "--qos", 2, "x"), "other: refused: not authorized"),
         (("send", "pump1", "--node", "plant/+", "x"), "topic name invalid"),
+        (("send", "pump1", "--node", "n" * 65_536, "x"), "Publish cannot be encoded"),
         (("listen", "pump1", "a/#/b"), "a/#/b: refused: topic filter invalid"),
         (("listen", "nobody", "#"), "refused the log-in: bad user name or password"),
     ],
