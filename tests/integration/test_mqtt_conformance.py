@@ -421,6 +421,17 @@ async def test_properties_reach_subscribers_unaltered(process: Process) -> None:
         assert await other.take() == Publish("properties/1", b"x")
 
 
+async def test_an_answer_is_as_short_as_the_client_accepts(process: Process) -> None:
+    async with await pump(process) as client:
+        found = await client.ask(Publish("$SYS/a", b"x", 1, id=7))
+        assert isinstance(found, PubAck)
+        assert found.properties[Property.REASON_STRING]
+    async with await pump(process, properties={Property.MAXIMUM_PACKET_SIZE: 24}) as client:
+        for qos, answer in ((1, PubAck), (2, PubRec)):
+            refused = answer(7, Reason.NOT_AUTHORIZED)
+            assert await client.ask(Publish("$SYS/a", b"x", qos, id=7)) == refused
+
+
 # Retained messages
 
 

@@ -50,6 +50,8 @@ REFUSALS: dict[str, Refusal] = {
     "flags of PUBCOMP": Refusal(0x72, "0001", MALFORMED, "flags of the header"),
     "flags of SUBSCRIBE": Refusal(0x80, "0001 00 0001 61 00", MALFORMED, "flags of the header"),
     "flags of UNSUBSCRIBE": Refusal(0xA0, "0001 00 0001 61", MALFORMED, "flags of the header"),
+    "flags of SUBSCRIBE in 3.1.1": Refusal(0x80, "0001 0001 61 00", MALFORMED, "header", V311),
+    "flags of UNSUBSCRIBE in 3.1.1": Refusal(0xA3, "0001 0001 61", MALFORMED, "header", V311),
     "flags of PINGREQ": Refusal(0xC1, "", MALFORMED, "flags of the header"),
     "flags of DISCONNECT": Refusal(0xE1, "", MALFORMED, "flags of the header"),
     "flags of AUTH": Refusal(0xF1, "", MALFORMED, "flags of the header"),
@@ -94,6 +96,12 @@ REFUSALS: dict[str, Refusal] = {
     "a client identifier that is not UTF-8": Refusal(
         0x10, f"{CONNECT} 04 02 0000 0001 ff", MALFORMED, "UTF-8", 0
     ),
+    "a user name that is not UTF-8": Refusal(
+        0x10, f"{CONNECT} 04 82 0000 0001 63 0001 ff", MALFORMED, "UTF-8", 0
+    ),
+    "a will's topic that is not UTF-8": Refusal(
+        0x10, f"{CONNECT} 04 06 0000 0001 63 0001 ff 0000", MALFORMED, "UTF-8", 0
+    ),
     # CONNACK (section 3.2).
     "reserved flags of CONNACK": Refusal(0x20, "0200 00", MALFORMED, "reserved", V5, False),
     "a reason that CONNACK has not": Refusal(0x20, "0018 00", ERROR, "0x18", V5, False),
@@ -131,7 +139,12 @@ REFUSALS: dict[str, Refusal] = {
         0x30, "0001 61 04 08 0001 23", ERROR, "response topic contains a wildcard"
     ),
     "payload format 2": Refusal(0x30, "0001 61 02 0102", ERROR, "payload format must not be 2"),
+    "a response topic that is not UTF-8": Refusal(
+        0x30, "0001 61 04 08 0001 ff", MALFORMED, "UTF-8"
+    ),
+    "a content type that is not UTF-8": Refusal(0x30, "0001 61 04 03 0001 ff", MALFORMED, "UTF-8"),
     # Properties (section 2.2.2).
+    "a pair that is not UTF-8": Refusal(0x30, "0001 61 07 26 0001 61 0001 ff", MALFORMED, "UTF-8"),
     "an unknown property": Refusal(0x30, "0001 61 02 7e00", MALFORMED, "property 0x7e"),
     "a property of another packet": Refusal(
         0x30, "0001 61 05 11 00000001", MALFORMED, "property 0x11"
@@ -199,6 +212,9 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "UNSUBSCRIBE with the identifier 0": Refusal(0xA2, "0000 00 0001 61", ERROR, "identifier is 0"),
     "UNSUBSCRIBE without filters": Refusal(0xA2, "0001 00", ERROR, "no topic filter"),
+    "a filter to unsubscribe that is not UTF-8": Refusal(
+        0xA2, "0001 00 0001 ff", MALFORMED, "UTF-8"
+    ),
     "a filter to unsubscribe that is cut": Refusal(0xA2, "0001 00 0002 61", MALFORMED, "ends"),
     # SUBACK and UNSUBACK (sections 3.9 and 3.11).
     "SUBACK without reasons": Refusal(0x90, "0001 00", ERROR, "no reason codes", V5, False),
