@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
+from contextlib import suppress
 from typing import Any, Final, Self, cast
 
 from edge.mqtt.packets import V5
@@ -100,7 +101,8 @@ class Frames:
         self.raw.close()
 
     async def wait_closed(self) -> None:
-        await self.raw.wait_closed()
+        with suppress(ssl.SSLError):  # the gateway's Close frame came after the end of TLS
+            await self.raw.wait_closed()
 
 
 class WebSocketClient(MqttClient):

@@ -13,20 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cryptography import x509
 
-from edge.features.accounts.store import certificates as issued_certificates
-from edge.ops import current_time
-from edge.ops.certificates import certificates, pki
+from edge.ops.certificates import certificates
 from edge.ops.devices import devices
 from firmware_sim.attackers.stanzas import STARTTLS
-from tests.helpers.folder import change
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.hostile import HEADER
+from tests.helpers.issued_certificates import issue, serial_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import Client, Closed, trusted_ca_context
 
-DAY_MS = 24 * 3600 * 1000
 ADDRESSES = {"SCRAM-SHA-256": "127.0.0.2", "SCRAM-SHA-1": "127.0.0.3", "PLAIN": "127.0.0.4"}
 """An address for the tests of each mechanism: few failures of one are written at once."""
 
@@ -136,24 +132,6 @@ async def test_an_invalid_mechanism_is_logged_without_an_account(running: Server
 
 
 # Certificates.
-
-
-def serial_of(folder: Path) -> str:
-    certificate = x509.load_pem_x509_certificate((folder / certificates.CERTIFICATE).read_bytes())
-    return f"{certificate.serial_number:x}"
-
-
-def issue(gateway: Gateway, folder: Path, days_ago: int, device: str | None = None) -> Path:
-    """Issue a certificate for 30 days, some days ago; the gateway knows it if `device` is given."""
-    moment = current_time.now().wall - days_ago * DAY_MS
-    issued = certificates.issue(pki.load(gateway.folder), "pump1@gw.example", 30, moment)
-    if device is not None:
-        found = device, issued.fingerprint, issued.serial, issued.not_after
-        change(gateway.folder, lambda tx: issued_certificates.add(tx, *found))
-    folder.mkdir()
-    for name, content in issued.contents.items():
-        (folder / name).write_bytes(content.data)
-    return folder
 
 
 async def test_a_failed_handshake_is_logged_with_the_fault_of_the_certificate(

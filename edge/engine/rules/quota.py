@@ -23,12 +23,13 @@ FEW_PART: Final = 2048
 256 such sources fit into the reserved share."""
 
 ROW_OVERHEAD: Final = 64
-"""Bytes that a stored message counts towards limits in addition to its body and its id."""
+"""Bytes that a stored message counts towards limits in addition to its body and a text."""
 
 
-def charge(msg_id: str, body: bytes) -> int:
-    """Return the bytes charged for a stored message: its body, its id and `ROW_OVERHEAD`."""
-    return len(body) + len(msg_id.encode()) + ROW_OVERHEAD
+def charge(text: str, body: bytes) -> int:
+    """Return the bytes charged for a stored message: its body, its id or the session that it is
+    for, which a peer has chosen, and `ROW_OVERHEAD`."""
+    return len(body) + len(text.encode()) + ROW_OVERHEAD
 
 
 class Usage(NamedTuple):

@@ -38,6 +38,10 @@ KEY_BYTES: Final = 8
 MSG_ID_BYTES: Final = 5
 """Bytes of a released message's key that are a hash of the msgId; the others hash the sender."""
 
+MAX_CACHED: Final = 4096
+"""Maximum characters of a sender whose hash is cached; the client identifiers of MQTT, of which it
+has one, have up to 65,535 bytes."""
+
 PAGE_KEYS: Final = 32
 
 RELEASED_ROWS: Final = 256
@@ -600,9 +604,14 @@ def _key(sender: str, msg_id: str) -> bytes:
     return blake2b(msg_id.encode(), digest_size=MSG_ID_BYTES).digest() + hash_sender(sender)
 
 
-@lru_cache(maxsize=1024)
 def hash_sender(sender: str) -> bytes:
     """Return the hash of a session's full JID, the second part of a released message's key."""
+    make = _hash_sender if len(sender) <= MAX_CACHED else _hash_sender.__wrapped__
+    return make(sender)
+
+
+@lru_cache(maxsize=1024)
+def _hash_sender(sender: str) -> bytes:
     return blake2b(sender.encode(), digest_size=KEY_BYTES - MSG_ID_BYTES).digest()
 
 

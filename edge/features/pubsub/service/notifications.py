@@ -386,12 +386,12 @@ def send(
         return
     qos = min(qos, max_qos)
     content = pack(context, notification._replace(to=None))
-    account, size = subscription.account, charge("", content.body)
+    only = subscription.jid if "/" in subscription.jid else None
+    account, size = subscription.account, charge(only or "", content.body)
     exceeded = outbox.exceeded_limit(context, tx, account, None, size)
     if exceeded is not None:
         log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
         return
-    only = subscription.jid if "/" in subscription.jid else None
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
     source = _outbox_source(context, subscription)
     message = OutgoingMessage(source, sender, None, qos, content, size, only)

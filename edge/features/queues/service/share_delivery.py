@@ -55,7 +55,7 @@ def deliver(
         _send_once(tx, item, member, subscription)
         return True
     content = pack(context, _delivery(tx, item, subscription))
-    account, size = subscription.account, quota.charge("", content.body)
+    account, size = subscription.account, quota.charge(member.full, content.body)
     if outbox.exceeded_limit(context, tx, account, None, size) is not None:
         return False
     service, is_full = pubsub_service(context.domain), "/" in subscription.jid
