@@ -113,6 +113,11 @@ class Client:
         self._popen.stdin.write(" ".join(words) + "\n")
         self._popen.stdin.flush()
 
+    def close_input(self) -> None:
+        """Let the program read the end of its standard input."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+
     def expect(self, *words: str) -> str:
         """Wait for a line that begins with these words; return the rest of it.
 
@@ -132,6 +137,10 @@ class Client:
     def ask(self, *words: str, answer: str) -> str:
         self.send_line(*words)
         return self.expect(answer)
+
+    def lines(self) -> list[str]:
+        """Return all lines that the program has written so far."""
+        return list(self._output)
 
     def unread(self, word: str) -> list[str]:
         """Return the lines so far that begin with this word and that no `expect` returned."""
