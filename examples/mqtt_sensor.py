@@ -1,4 +1,4 @@
-"""Publish readings exactly once with paho-mqtt: HOST PORT CA USER TOPIC, password on standard input.
+"""Publish readings exactly once with paho-mqtt: HOST PORT CA USER TOPIC, password on stdin.
 
 HOST is the gateway's domain, because the certificate is verified for the name that is dialled. A
 message arrives exactly once across lost connections and restarts of the gateway. paho-mqtt keeps it

@@ -1,9 +1,9 @@
-"""Work on the jobs of a share with paho-mqtt: HOST PORT CA USER FILE, password on standard input.
+"""Work on the jobs of a share with paho-mqtt: HOST PORT CA USER FILE, password on stdin.
 
 Each job goes to one worker, and to another one if that dies. The result is stored once for each
-job, which is JSON with an id: a job may come again if the acknowledgement was lost. QoS 1 and not 2,
-because paho-mqtt has nothing on disk: at QoS 2 a job would be lost with a worker that has confirmed
-it by PUBREC, and dies before its work.
+job, which is JSON with an id: a job may come again if the acknowledgement was lost. QoS 1 and not
+2, because paho-mqtt has nothing on disk: at QoS 2 a job would be lost with a worker that has
+confirmed it by PUBREC, and dies before its work.
 """
 
 import json

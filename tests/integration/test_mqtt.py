@@ -112,6 +112,20 @@ async def test_a_message_at_level_2_is_published_once(process: Process) -> None:
         await meter.sync()
 
 
+async def test_a_release_of_a_refused_message_is_refused(
+    gateway: Gateway, process: Process
+) -> None:
+    """paho-mqtt ignores the reason code of PUBREC. The identifier may have been used before."""
+    gateway.command("node", "create", "not/allowed")
+    async with await MqttClient.connect(process, "pump1") as pump:
+        await pump.publish("once/2", b"a", 2, id=7)
+        refused = await pump.ask(Publish("not/allowed", b"b", 2, id=7))
+        assert isinstance(refused, PubRec)
+        assert refused.reason == Reason.NOT_AUTHORIZED
+        assert await pump.ask(PubRel(7)) == PubComp(7, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+        await pump.publish("once/2", b"c", 2, id=7)
+
+
 async def test_a_new_connection_takes_a_session_over(process: Process) -> None:
     async with (
         await MqttClient.connect(process, "pump1", "same") as old,

@@ -40,9 +40,9 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return lambda name: [node, folder / f"{name}.js"]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttSite]:
-    found = MqttSite(tmp_path_factory.mktemp("mqtt") / "gateway", "pump1", "pump2", "meter")
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[MqttSite]:
+    found = MqttSite(tmp_path / "gateway", "pump1", "pump2", "meter")
     with found.process:
         yield found
         assert found.process.terminate() == 0
@@ -58,7 +58,7 @@ def running(site: MqttSite, command: list[str | Path], *words: str | Path) -> It
 
 
 def test_a_sensor_publishes_each_reading_once(site: MqttSite, program: Program) -> None:
-    topic = f"pump1/{Path(program('sensor')[1]).suffix}"
+    topic = "pump1/temp"
     with site.start("paho-v5", "meter", "fw") as meter:
         meter.expect("online")
         meter.send_line("subscribe", topic, "2")
@@ -71,9 +71,11 @@ def test_a_sensor_publishes_each_reading_once(site: MqttSite, program: Program) 
 
 
 def test_a_sensor_is_told_that_it_may_not_publish(site: MqttSite, program: Program) -> None:
-    topic = f"gateways/{Path(program('sensor')[1]).suffix}"
+    topic = "owned/by/the/gateway"
     site.gateway.command("node", "create", topic)
-    with running(site, program("sensor"), "pump1", topic) as sensor:
+    with running(site, program("sensor"), "pump1", "pump1/temp") as sensor:
+        assert sensor.wait_ended() == 0
+    with running(site, program("sensor"), "pump1", topic) as sensor:  # in the same session
         assert sensor.wait_ended() == 0
         refusals = [line for line in sensor.lines() if "published" not in line]
         assert len(refusals) == 3
@@ -102,8 +104,11 @@ def test_another_worker_takes_over_the_jobs(
                 publish('{"id":1}', '{"id":2}')
                 found = {client.expect("stored") for client in (first, second)}
                 assert found == {"1", "2"}
+            # It is killed, perhaps before its acknowledgement is sent: then its job comes again.
             publish("[]", '{"id":3}', '{"id":4}')
-            assert [second.expect("stored") for _ in range(2)] == ["3", "4"]
+            while not found >= {"3", "4"}:
+                found.add(second.expect("stored"))
+            assert found == {"1", "2", "3", "4"}
 
 
 def place(program: Program, folder: Path) -> Path:

@@ -25,8 +25,10 @@ from edge.mqtt.packets import (
     Properties,
     Property,
     PubAck,
+    PubComp,
     Publish,
     PubRec,
+    PubRel,
     SubAck,
     Subscribe,
     Unsubscribe,
@@ -68,6 +70,7 @@ class MqttSession(Session[Request]):
         "_hooks",
         "_peer",
         "_received",
+        "_refused",
         "_unreleased",
     )
 
@@ -92,7 +95,9 @@ class MqttSession(Session[Request]):
         self._received = ReceivedAliases(context.settings.limits.node_bytes)
         most = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
         self._aliases = SentAliases(most) if most else None
-        self._unreleased: set[int] = set()  # identifiers of received messages at QoS 2
+        # identifiers of received messages at QoS 2
+        self._unreleased: set[int] = set()
+        self._refused: set[int] = set()
 
     # Receiving
 
@@ -105,6 +110,11 @@ class MqttSession(Session[Request]):
             except UnknownAlias:
                 self._fail(Reason.TOPIC_ALIAS_INVALID)
                 return
+        elif self._refused and isinstance(packet, PubRel) and packet.id in self._refused:
+            self._refused.discard(packet.id)
+            missing = PubComp(packet.id, Reason.PACKET_IDENTIFIER_NOT_FOUND)
+            self.in_order(partial(self.answer, encode(missing, self._peer.version)))
+            return
         handler = self._hooks.handlers.get(type(packet))
         if handler is None:
             self._fail(Reason.PROTOCOL_ERROR)
@@ -119,6 +129,7 @@ class MqttSession(Session[Request]):
         if packet.properties:
             packet = self._received.resolve(packet)
         if packet.qos == 2 and self._peer.version == V5:
+            self._refused.discard(packet.id)
             self._unreleased.add(packet.id)
             if len(self._unreleased) > terms.receive_maximum(self._context.settings.limits):
                 self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
@@ -145,9 +156,19 @@ class MqttSession(Session[Request]):
         if kind == _DISCONNECT:
             self._fail(Reason(answer[2]) if len(answer) > 2 else Reason.UNSPECIFIED_ERROR)
             return
-        if self._unreleased and (kind == _PUBCOMP or (kind == _PUBREC and answer[1] > 2)):
+        is_refusal = kind == _PUBREC and answer[1] > 2
+        if self._unreleased and (is_refusal or kind == _PUBCOMP):
             self._unreleased.discard(int.from_bytes(answer[2:4]))
+        if is_refusal:
+            self._refuse_release(int.from_bytes(answer[2:4]))
         self._write(answer)
+
+    def _refuse_release(self, id: int) -> None:
+        """Remember a refused message, for clients that release it all the same, as paho-mqtt does:
+        an earlier message with this identifier may have been released."""
+        if len(self._refused) == terms.receive_maximum(self._context.settings.limits):
+            self._refused.pop()
+        self._refused.add(id)
 
     def _fail(self, reason: Reason) -> None:
         self.set_end_name(reason.name.lower())
