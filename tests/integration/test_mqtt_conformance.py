@@ -252,6 +252,23 @@ async def test_an_identifier_may_be_used_again(process: Process, version: int) -
 
 
 @VERSIONS
+async def test_a_client_that_lost_its_state_may_use_identifiers_again(
+    process: Process, version: int
+) -> None:
+    """Another message replaces the one that its identifier had and that was not released."""
+    async with (
+        await pump(process, version=version) as one,
+        await meter(process, version=version) as other,
+    ):
+        await other.subscribe("lost/#")
+        for topic, payload in (("lost/1", b"a"), ("lost/1", b"b"), ("lost/2", b"b")):
+            assert await one.ask(Publish(topic, payload, 2, id=3)) == PubRec(3)
+        assert await one.ask(PubRel(3)) == PubComp(3)
+        assert (await other.take()).topic == "lost/2"
+        await other.sync()
+
+
+@VERSIONS
 async def test_an_unknown_identifier_is_answered(process: Process, version: int) -> None:
     missing = Reason.PACKET_IDENTIFIER_NOT_FOUND if version == V5 else 0
     async with await pump(process, version=version) as client:

@@ -91,6 +91,9 @@ def request(
 def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
     """Take a message into custody (XEP QoS, "Assured service").
 
+    If msgIds belong to the sender's session alone, another message under the same one replaces a
+    held message: a device with few msgIds that has lost its state uses them again.
+
     Raises:
         CustodyError: custody refuses the message.
         ServiceError: the destination refuses the message, for a reason of its own.
@@ -100,8 +103,11 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
     body, size, destination, to, msg_id, digest, parsed, attributes = request
     source, full = sender.bare, sender.full
     held, others = store.find_all(tx, source, full, msg_id)
+    if held is not None and not sender.adopts and _is_other(held, request):
+        _drop(context, tx, held, "discarded", "discarded: its sender used its msgId again")
+        held = None
     if held is None and others:
-        repeated = [one for one in others if (one.digest, one.destination) == (digest, to.full)]
+        repeated = [one for one in others if not _is_other(one, request)]
         held = _take_over(tx, sender, repeated)
     (allowed, error), (over, evicted) = ALLOWED, quota.FITS
     if held is None:
@@ -132,6 +138,10 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
         message_counts.count(tx, 2, message_counts.REFUSED)
     if rule is not None:
         _conclude(context, tx, sender, decision, error, over)
+
+
+def _is_other(held: HeldMessage, request: CustodyRequest) -> bool:
+    return (held.digest, held.destination) != (request.digest, request.address.full)
 
 
 def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:

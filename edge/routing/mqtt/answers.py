@@ -37,12 +37,6 @@ _ADDRESS_REASONS: Final = {
     AddressReason.NO_MESSAGES: Reason.NOT_AUTHORIZED,
 }
 
-_TEMPORARY: Final = frozenset({Reason.QUOTA_EXCEEDED, Reason.PACKET_IDENTIFIER_IN_USE})
-"""Reasons that may not apply later. A client of 3.1.1 is disconnected for them, because PUBACK and
-PUBREC cannot refuse a message: it keeps the message and sends it again. For other reasons it is
-answered as if the message was accepted, because it would send the message again forever (MQTT
-3.1.1, section 3.3.5)."""
-
 
 def reason(context: Context, error: ServiceError[Any]) -> Reason:
     """Return the reason code for a service's error."""
@@ -61,10 +55,15 @@ def explained(peer: Peer, packet: PubAck | PubRec | SubAck, text: str) -> bytes:
 
 
 def refuse(peer: Peer, answer: Answer, id: int, reason: int, text: str = "") -> bytes:
-    """Return the packet that refuses a message of a client."""
+    """Return the packet that refuses a message of a client.
+
+    PUBACK and PUBREC of 3.1.1 cannot refuse one. If there is no room now, the client is
+    disconnected: it keeps the message and sends it again. For other reasons it is answered as if
+    the message was accepted, because it would send it again forever (MQTT 3.1.1, section 3.3.5).
+    """
     if peer.version == V5:
         return explained(peer, answer(id, reason), text)
-    if reason in _TEMPORARY:
+    if reason is Reason.QUOTA_EXCEEDED:
         return encode(Disconnect(reason), peer.version)
     return encode(answer(id), peer.version)
 

@@ -72,6 +72,16 @@ def test_id_is_used_again_when_its_message_is_delivered(gateway: Gateway) -> Non
     assert delivered(gateway) == ["first", "second", "second"]
 
 
+def test_another_message_replaces_one_that_was_not_released(gateway: Gateway) -> None:
+    """A device that has lost its state uses its ids again."""
+    for text in ("first", "first", "second"):
+        assert offer(gateway, ONE, text)
+    assert release(gateway, ONE) == "delivered"
+    assert delivered(gateway) == ["second"]
+    (event,) = (event for event in gateway.events("system") if event.name == "discarded")
+    assert event.text == "discarded: its sender used its msgId again"
+
+
 def test_offer_and_release_survive_a_kill_between_them(gateway: Gateway) -> None:
     for text in ("first", "second"):
         assert offer(gateway, ONE, text)
