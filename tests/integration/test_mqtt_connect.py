@@ -32,7 +32,7 @@ from edge.ops.devices import devices
 from tests.helpers.gateway import PASSWORD, Gateway, bind_session
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process
-from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -277,6 +277,26 @@ async def test_an_xmpp_session_takes_over_an_mqtt_session(process: Process, vers
                 assert await xmpp.closed() == "conflict"
                 assert not last.connack.session_present  # it is clean
                 await last.sync()
+
+
+async def test_stanzas_to_an_mqtt_session_are_refused(process: Process) -> None:
+    async with (
+        await MqttClient.connect(process, "pump1", "deaf") as mqtt,
+        await bind_session(process, "meter1", "asking") as xmpp,
+    ):
+        to = "to='pump1@gw.example/deaf'"
+        xmpp.send(f"<iq type='get' id='a' {to}>{PING}</iq>")
+        assert condition(await xmpp.element()) == "service-unavailable"
+        xmpp.send(f"<message type='groupchat' id='b' {to}><body>x</body></message>")
+        assert condition(await xmpp.element()) == "service-unavailable"
+        xmpp.send(f"<message type='chat' id='c' {to}><body>x</body></message>")
+        await ask(xmpp, PING)
+        await mqtt.sync()
+    async with await bind_session(process, "pump1", "desk") as desk:
+        desk.send("<presence/>")
+        while (found := await desk.element()).get("id") != "c":  # it was stored
+            pass
+        assert found.tag.endswith("message")
 
 
 # Kept sessions

@@ -24,8 +24,9 @@ users of another server. A front that reaches them attaches itself under this ge
 
 _BIND: Final = """
 INSERT INTO temp.sessions (
-    generation, full, bare, account, grant, since, qos, adopts, resends, ordered, window, ids
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    generation, full, bare, account, grant, since, qos, adopts, resends, ordered, window, ids,
+    relays
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
@@ -48,7 +49,7 @@ UPDATE temp.sessions SET available = 0, accepts = 0, rank = 0 WHERE generation =
 _GETS_ITEMS: Final = "UPDATE temp.sessions SET gets_items = ? WHERE generation = ?"
 _OF_ACCOUNT: Final = """
 SELECT generation, full, detached, available, accepts, rank, gets_items, qos, since, resends,
-    ordered, window, ids
+    ordered, window, ids, relays
 FROM temp.sessions WHERE bare = ? ORDER BY rank DESC, generation DESC
 """
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
@@ -82,6 +83,8 @@ class Declaration(NamedTuple):
             have `ids`.
         ids: how many ids its protocol has for such messages (`outbox.rules.message_id`); `None`
             if it has enough.
+        relays: whether it gets the messages and requests that other sessions send to its address.
+            If not, their senders are told that nobody is there.
         durable: the seconds for which its state is kept after it has lost its connection
             (`durable_sessions`); `None` if no state belongs to the session.
         clean: whether the state of earlier sessions of its full address ends.
@@ -94,6 +97,7 @@ class Declaration(NamedTuple):
     ordered: bool = False
     window: int | None = None
     ids: int | None = None
+    relays: bool = True
     durable: float | None = None
     clean: bool = False
     protocol: str = ""
@@ -134,6 +138,7 @@ class SessionRow(NamedTuple):
     ordered: bool
     window: int | None
     ids: int | None
+    relays: bool
 
     @property
     def has_own_window(self) -> bool:
@@ -294,6 +299,6 @@ def unprovisioned(tx: Transaction) -> list[int]:
 def _session(row: Sequence[Any]) -> SessionRow:
     generation, full, detached, available, accepts, rank, gets_items, qos, since, *traits = row
     flags = bool(detached), bool(available), bool(accepts)
-    resends, ordered, window, ids = traits
-    declared = bool(resends), bool(ordered), window, ids
+    resends, ordered, window, ids, relays = traits
+    declared = bool(resends), bool(ordered), window, ids, bool(relays)
     return SessionRow(generation, full, *flags, rank, bool(gets_items), qos, since, *declared)

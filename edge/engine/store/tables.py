@@ -65,6 +65,7 @@ CREATE TEMPORARY TABLE sessions (
     ordered INTEGER NOT NULL, -- releases in the order of the answers
     window INTEGER, -- maximum messages that were sent to it and are not finished
     ids INTEGER, -- number of its ids for these messages
+    relays INTEGER NOT NULL, -- gets what other sessions send to its address
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);

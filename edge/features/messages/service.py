@@ -123,6 +123,8 @@ def send(
         exists = access.may_reach(sender, relation, context.trust)
     bound = sessions.of_account(tx, to.bare) if exists else []
     full = to.full if to.resource else None
+    if full is not None:
+        bound = [session for session in bound if session.relays]
     refusal = deliver(context, tx, message, rules.route(message.kind, bound, full, exists=exists))
     if refusal is None or exists:
         return refusal

@@ -59,6 +59,7 @@ def declaration(connect: Connect, limits: Limits) -> Declaration:
         ordered=True,
         window=min(most, limits.outbox_window),
         ids=MAX_ID,
+        relays=False,
         durable=float(connect.session_expiry),
         clean=connect.clean,
         protocol=PROTOCOL,

@@ -51,7 +51,7 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
                 refusals.log(context, tx, sender, "untrusted")
             return _unavailable(stanza, sender)
         session = sessions.find(tx, address.full)
-        if session is None:
+        if session is None or not session.relays:
             return _unavailable(stanza, sender)
         tx.send(session.generation, _relayed(stanza, sender, address.full, is_request=True))
         return b""
