@@ -67,7 +67,7 @@ COMPILED_TESTS ?= \
   tests/edge/features/custody \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
   $(addprefix tests/property/test_,envelope_streams.py qos_exchange.py) \
-  tests/integration/test_clean_stop.py tests/integration/test_resume.py
+  $(addprefix tests/integration/test_,clean_stop.py mqtt.py mqtt_websocket.py resume.py)
 COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=
 BENCH_ARGS ?=

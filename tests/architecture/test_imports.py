@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grimp
 import pytest
@@ -202,9 +202,52 @@ def test_engine_and_configuration_name_no_feature() -> None:
     assert loading == {"hooks.py", "tables.py"}, "these load what the features register and declare"
 
 
-def test_every_mypyc_pattern_matches_modules() -> None:
+def compile_hook() -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    hook: dict[str, Any] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    return hook
+
+
+def test_every_mypyc_pattern_matches_modules() -> None:
+    hook = compile_hook()
     assert not hook["enable-by-default"]
     assert all(list(ROOT.glob(pattern)) for pattern in hook["modules"])
     assert "edge/xmpp/parser.py" in hook["modules"], "`build_kind` looks for it"
+
+
+NOT_NATIVE = {"Enum", "IntEnum", "NamedTuple", "Protocol", "StrEnum", "Struct"}
+"""Bases of classes that mypyc leaves as they are in Python."""
+
+
+def bases(node: ast.ClassDef) -> set[str]:
+    """Return the names of a class's bases, without their parameters."""
+    plain = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+    return {ast.unparse(base) for base in plain}
+
+
+def test_subclasses_of_compiled_classes_are_compiled() -> None:
+    """mypyc refuses at run time that an interpreted class inherits from a compiled one."""
+    compiled = {path for pattern in compile_hook()["modules"] for path in ROOT.glob(pattern)}
+    native = {
+        (".".join(path.relative_to(ROOT).with_suffix("").parts), node.name)
+        for path in compiled
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and not bases(node) & NOT_NATIVE
+    }
+    assert ("edge.server.session", "Session") in native
+    interpreted = []
+    for path in sorted(set((ROOT / "edge").rglob("*.py")) - compiled):
+        tree = ast.parse(path.read_text("utf-8"))
+        imported = {
+            alias.asname or alias.name: (node.module, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        interpreted += [
+            f"{path.relative_to(ROOT)}: {node.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            if any(imported.get(base) in native for base in bases(node))
+        ]
+    assert interpreted == []
