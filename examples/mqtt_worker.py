@@ -2,8 +2,8 @@
 
 Each job goes to one worker, and to another one if that dies. The result is stored once for each
 job, which is JSON with an id: a job may come again if the acknowledgement was lost. QoS 1 and not
-2, because paho-mqtt has nothing on disk: at QoS 2 a job would be lost with a worker that has
-confirmed it by PUBREC, and dies before its work.
+2: at QoS 2 a job that was sent waits for the worker that died, and paho-mqtt, which has nothing on
+disk, does not know it any more.
 """
 
 import json

@@ -5,8 +5,8 @@
 //
 // Each job goes to one worker, and to another one if that dies. A job is JSON with an id, and its
 // result is a file of that name: a job may come again if the acknowledgement was lost, and then
-// writes the same file. QoS 1 and not 2, because MQTT.js has its store in memory: at QoS 2 a job
-// would be lost with a worker that has confirmed it by PUBREC, and dies before its work.
+// writes the same file. QoS 1 and not 2: at QoS 2 a job that was sent waits for the worker that
+// died, and MQTT.js, which has its store in memory, does not know it any more.
 
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import mqtt from "mqtt";
