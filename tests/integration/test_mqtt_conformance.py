@@ -513,10 +513,14 @@ async def test_a_will_is_retained_if_it_asks_for_it(
     topic = f"will{version}/{retain}"
     async with await meter(process, version=version) as other:
         await other.subscribe(topic, qos=2)
-        lost = await pump(process, "lost", version=version, will=Will(topic, b"x", 1, retain))
+        user = {Property.USER: (("b", "1"), ("a", "2"), ("b", ""))}
+        properties = user if version == V5 else NO_PROPERTIES
+        will = Will(topic, b"x", 1, retain, properties)
+        lost = await pump(process, "lost", version=version, will=will)
         await lost.close()
         found = await other.take()
         assert (found.payload, found.qos, found.retain) == (b"x", 1, False)
+        assert found.properties == properties
         await other.subscribe(topic, qos=2)
         if retain:
             assert (await other.take()).retain

@@ -81,7 +81,13 @@ def test_create_a_node(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(
     ("name", "prepared"),
-    [("a\u0300", "\u00e0"), ("a\u00a0b", "a b"), ("\ue000", None), ("l/\u200b", None)],
+    [
+        ("a\u0300", "\u00e0"),
+        ("a\u00a0b", "a b"),
+        ("\ue000", None),
+        ("\u0378", None),
+        ("l/\u200b", None),
+    ],
 )
 def test_a_name_that_no_address_carries_is_reached_by_name_only(
     gateway: Gateway, name: str, prepared: str | None
