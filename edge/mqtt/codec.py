@@ -227,6 +227,11 @@ def encode(packet: Packet, version: int) -> bytes:
         raise ValueError(f"{type(packet).__name__} cannot be encoded: {error}") from error
 
 
+def encode_success(answer: type[Answer], number: int) -> bytes:
+    """Encode a packet that answers PUBLISH without a failure; it is the same in both versions."""
+    return _header_and_number(_FIRST_BYTES[answer], 2, number)
+
+
 def encode_within(packet: Packet, version: int, max_bytes: int) -> bytes:
     """Encode a packet for a peer that takes at most `max_bytes`; return b"" if it is too large.
 

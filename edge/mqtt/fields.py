@@ -46,6 +46,8 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
     Raises `ProtocolFault` if it has more than four bytes or is not in its shortest form.
     """
+    if at + 1 < end and data[at] >= 0x80 and 0 < data[at + 1] < 0x80:  # most lengths
+        return data[at] & 0x7F | data[at + 1] << 7, at + 2
     value = shift = 0
     for index in range(at, min(end, at + 4)):
         byte = data[index]

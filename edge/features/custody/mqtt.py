@@ -18,7 +18,7 @@ from edge.features.custody.rules import Reason as CustodyReason
 from edge.features.custody.service import CustodyError
 from edge.jid import Jid
 from edge.mqtt import PROTOCOL
-from edge.mqtt.codec import encode
+from edge.mqtt.codec import encode_success
 from edge.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt import MqttHooks, Peer, answers, publications
@@ -54,7 +54,7 @@ def publish(context: Context, packet: Publish, peer: Peer) -> Work:
         except ServiceError as error:
             reason = answers.reason(context, error)
             return answers.refuse(peer, answer, id, reason, error.text)
-        return encode(answer(id), peer.version)
+        return encode_success(answer, id)
 
     return work
 
@@ -86,7 +86,7 @@ def release(context: Context, packet: PubRel, peer: Peer) -> Work:
             service.deliver(context, tx, sender, str(id))
         except ServiceError as error:
             return answers.refuse_release(context, peer, id, error)
-        return encode(PubComp(id), peer.version)
+        return encode_success(PubComp, id)
 
     return work
 

@@ -51,13 +51,12 @@ class CustodyError(ServiceError[Reason]):
 class CustodyRequest(NamedTuple):
     """A message that a sender hands over, and where it goes.
 
-    `size` is the number of bytes charged for it. `msg_id` and `digest`, the body's SHA-256, are
-    empty in an `acknowledged`. `parsed` is the body as its protocol has parsed it, if it has.
-    `attributes` are its content type, expiry and properties.
+    `msg_id` and `digest`, the body's SHA-256, are empty in an `acknowledged`. `parsed` is the body
+    as its protocol has parsed it, if it has. `attributes` are its content type, expiry and
+    properties.
     """
 
     body: bytes
-    size: int
     destination: Destination
     address: Jid
     msg_id: str = ""
@@ -76,7 +75,7 @@ def request(
 ) -> CustodyRequest:
     """Prepare the argument of `offer` or, without a msgId, of `acknowledge`.
 
-    This computes size and digest before the transaction.
+    This computes the digest before the transaction.
 
     Args:
         target: the destination and the address (`destinations.find`).
@@ -84,8 +83,7 @@ def request(
     """
     destination, address = target
     digest = sha256(offered or body).digest() if msg_id else b""
-    size = store.message_size(msg_id, body, attributes)
-    return CustodyRequest(body, size, destination, address, msg_id, digest, parsed, attributes)
+    return CustodyRequest(body, destination, address, msg_id, digest, parsed, attributes)
 
 
 def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyRequest) -> None:
@@ -98,10 +96,11 @@ def offer(context: Context, tx: Transaction, sender: Sender, request: CustodyReq
         CustodyError: custody refuses the message.
         ServiceError: the destination refuses the message, for a reason of its own.
     """
-    if not sender.adopts:
-        request = _of_session_alone(sender, request)
-    body, size, destination, to, msg_id, digest, parsed, attributes = request
+    body, destination, to, msg_id, digest, parsed, attributes = request
     source, full = sender.bare, sender.full
+    if not sender.adopts:
+        msg_id = store.own_msg_id(full, msg_id)
+    size = store.message_size(msg_id, body, attributes)
     held, others = store.find_all(tx, source, full, msg_id)
     if held is not None and not sender.adopts and _is_other(held, request):
         _drop(context, tx, held, "discarded", "discarded: its sender used its msgId again")
@@ -198,9 +197,10 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Cust
         CustodyError: custody refuses the message.
         ServiceError: the destination refuses the message, for a reason of its own.
     """
-    body, size, destination, to, *_ = request
-    message = Message(sender, to, body, size, 1, attributes=request.attributes)
-    contents = destinations.read(context, destination, message, request.parsed)
+    body, destination, to, _msg_id, _digest, parsed, attributes = request
+    size = store.message_size("", body, attributes)
+    message = Message(sender, to, body, size, 1, None, None, attributes)
+    contents = destinations.read(context, destination, message, parsed)
     found: ExceededLimit | Plan | None = None
     allowed, error = destination.acceptance(context, tx, sender, to)
     if allowed and error is None:
@@ -264,12 +264,6 @@ def expire(context: Context, tx: Transaction) -> None:
     since = store.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + ttl)
-
-
-def _of_session_alone(sender: Sender, request: CustodyRequest) -> CustodyRequest:
-    msg_id = store.own_msg_id(sender.full, request.msg_id)
-    size = store.message_size(msg_id, request.body, request.attributes)
-    return request._replace(msg_id=msg_id, size=size)
 
 
 def on_state_end(context: Context, tx: Transaction, full: str) -> None:

@@ -69,6 +69,7 @@ class MqttSession(Session[Request]):
         "_end_connection",
         "_hooks",
         "_peer",
+        "_receive_maximum",
         "_received",
         "_refused",
         "_unreleased",
@@ -86,13 +87,14 @@ class MqttSession(Session[Request]):
         fail: Callable[[Reason], None],
     ) -> None:
         super().__init__(context, registry, generation, account, full, source)
-        properties = connect.properties
+        properties, limits = connect.properties, context.settings.limits
         self._end_connection = fail
         self._hooks = context.engine.hooks.of(MqttHooks)
         explains = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
         max_packet = properties.get(Property.MAXIMUM_PACKET_SIZE, MAX_PACKET)
         self._peer = Peer(connect.version, explains, max_packet)
-        self._received = ReceivedAliases(context.settings.limits.node_bytes)
+        self._receive_maximum = terms.receive_maximum(limits)  # as in CONNACK
+        self._received = ReceivedAliases(limits.node_bytes)
         most = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
         self._aliases = SentAliases(most) if most else None
         # identifiers of received messages at QoS 2
@@ -131,7 +133,7 @@ class MqttSession(Session[Request]):
         if packet.qos == 2 and self._peer.version == V5:
             self._refused.discard(packet.id)
             self._unreleased.add(packet.id)
-            if len(self._unreleased) > terms.receive_maximum(self._context.settings.limits):
+            if len(self._unreleased) > self._receive_maximum:
                 self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
         return packet
 

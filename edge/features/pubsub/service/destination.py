@@ -31,6 +31,8 @@ from edge.features.pubsub.rules.publication import PublicationShape, find_fault
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.publishing import NO_EVENTS, ItemEvents, NewItem
+from edge.features.pubsub.store import nodes
+from edge.features.pubsub.store.nodes import Node
 from edge.jid import AddressError, AddressReason, Jid
 
 
@@ -55,22 +57,24 @@ class NodeDestination:
     ) -> ExceededLimit | None:
         """Return the limit that publishing the message now would exceed, or `None`; its whole body
         counts as the payload, because the contents are not read yet."""
-        item, name = NewItem("", message.body, attributes=message.attributes), message.to.resource
-        node = publishing.find_target(context, tx, message.sender, name)
+        sender, name = message.sender, message.to.resource
+        item = NewItem("", message.body, NO_EVENTS, message.attributes)
+        node = _accepted_node(context, tx, sender, name)
         if publishing.is_shipped(context, name):
             exceeded = eventlog.exceeded_limit_unread(context, tx)
             if exceeded is not None:
                 return exceeded
-        return publishing.check_room(context, tx, message.sender, node, item).exceeded
+        return publishing.check_room(context, tx, sender, node, item).exceeded
 
     def read(self, context: Context, message: Message) -> Contents:
         """Return the body as an item with a random ItemID, delivered at the QoS of the message at
         most; with its events if the node's items are logged and the body can be decoded."""
         node, body, attributes = message.to.resource, message.body, message.attributes
         logged = publishing.read_events(context, node, body, attributes.content_type)
-        attributes = attributes._replace(qos=message.qos)
+        if attributes.qos != message.qos:
+            attributes = attributes._replace(qos=message.qos)
         item = PublishedItem(publishing.new_item_id(), body, "", attributes)
-        return Contents(logged.events, item=item, unlogged=logged.unreadable)
+        return Contents(logged.events, "", item, logged.unreadable)
 
     def check(
         self, context: Context, tx: Transaction, message: Message, contents: Contents
@@ -81,7 +85,7 @@ class NodeDestination:
         item, sender = contents.item, message.sender
         if item is None:
             return None
-        node = publishing.find_target(context, tx, sender, message.to.resource)
+        node = _accepted_node(context, tx, sender, message.to.resource)
         new = _new_item(tx, message, contents, item)
         try:
             is_repeated = publishing.is_repeated(context, tx, sender, node, new)
@@ -117,6 +121,11 @@ class NodeDestination:
             if contents.unlogged:
                 publishing.log_unlogged(context, tx, sender, node.name, contents.unlogged)
         return ""
+
+
+def _accepted_node(context: Context, tx: Transaction, sender: Sender, name: str) -> Node:
+    """Return the node to publish to, after `acceptance` has checked that the sender may."""
+    return nodes.get(tx, name) or publishing.find_target(context, tx, sender, name)
 
 
 def _new_item(

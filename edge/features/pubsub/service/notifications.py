@@ -205,25 +205,26 @@ def announce_item(
     context: Context,
     tx: Transaction,
     node: Node,
-    event: ItemPublished,
+    item_id: str,
+    payload: bytes,
     publisher: str,
-    qos: int,
-    *,
-    retain: bool,
+    attributes: ItemAttributes,
+    expires: float | None,
 ) -> None:
     """Send a published item to `recipients`, if the node's configuration enables that, each at the
     quality of service of the subscription, but at most at that of the publication.
 
     Args:
         publisher: the full JID that published the item.
-        qos: the quality of service of the publication.
-        retain: whether the publication asked to retain the item.
+        expires: the service second at which the item expires, if it does.
     """
-    if not node.config.deliver_notifications:
+    found = recipients(context, tx, node) if node.config.deliver_notifications else ()
+    if not found:
         return
-    type_ = _message_type(node.config)
+    event = published(tx, node, item_id, payload, publisher, attributes, expires)
+    qos, retain, type_ = attributes.qos, bool(attributes.retain), _message_type(node.config)
     together: dict[str, list[Subscription]] = {}  # those of a JID that get it once
-    for subscription, subid, has_options in recipients(context, tx, node):
+    for subscription, subid, has_options in found:
         if not has_options:
             notification = Notification(event, subscription.jid, type_, subid)
             send(context, tx, subscription, notification, qos)
@@ -233,8 +234,8 @@ def announce_item(
             together.setdefault(subscription.jid, []).append(subscription)
         else:
             _send_item(context, tx, (subscription,), event, type_, subid, qos, retain=retain)
-    for found in together.values():
-        _send_item(context, tx, found, event, type_, None, qos, retain=retain)
+    for subscribed in together.values():
+        _send_item(context, tx, subscribed, event, type_, None, qos, retain=retain)
 
 
 def _send_item(
@@ -345,7 +346,7 @@ def _is_to(subscription: Subscription, node: Node) -> bool:
 def published(
     tx: Transaction,
     node: Node,
-    item_id: str | None,
+    item_id: str,
     payload: bytes,
     publisher: str,
     attributes: ItemAttributes,
@@ -353,9 +354,10 @@ def published(
 ) -> ItemPublished:
     """Return the event of a published item, with the payload and the publisher's name only if the
     node's configuration includes them; `publisher` is a full JID."""
-    name = named_publisher(tx, node, publisher)
-    if not node.config.deliver_payloads:
-        return ItemPublished(node.name, item_id, b"", name, "", expires)
+    name, config = named_publisher(tx, node, publisher), node.config
+    if not config.deliver_payloads:
+        id = item_id if config.persist_items else None
+        return ItemPublished(node.name, id, b"", name, "", expires)
     content_type, _qos, _retain, _expiry, properties = attributes
     return ItemPublished(node.name, item_id, payload, name, content_type, expires, properties)
 

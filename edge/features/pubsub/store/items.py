@@ -160,21 +160,29 @@ def put(
     packed = item_attributes.pack(properties) if properties else None
     values = (row, node_id, item_id, publisher, tx.now.wall, expires, size, payload, content_type,
         qos, packed)  # fmt: skip
+    items, growth = 1, size
     if known is None:
         _count_removed(tx, node_id, tx.rows(_MAKE_ROOM, (node_id, item_id, excess)))
         _insert(tx, [values])
     else:
-        old = [item_id] if item_id in known else []
-        others = (name for name in known if name != item_id)
-        for name in [*old, *islice(others, max(0, excess - len(old)))]:
-            _remove_later(tx, node_id, known, name)
+        removed = [item_id] if item_id in known else []
+        if excess > len(removed):
+            others = (name for name in known if name != item_id)
+            removed += islice(others, excess - len(removed))
+        for name in removed:
+            old_size, old_author = _remove_later(tx, known, name)
+            if old_author == author:
+                items, growth = items - 1, growth - old_size
+            else:
+                _count(tx, node_id, -1, -old_size, old_author)
         _TABLE.change(tx, row, None, values)
         known[item_id] = row, size, author
         tx.on_undo(known.pop, item_id)
         if len(known) > CACHED_ITEMS:
             tx.cache[_CACHE][node_id] = None
             tx.on_undo(tx.cache[_CACHE].__setitem__, node_id, known)
-    _count(tx, node_id, 1, size, author)
+    if items or growth:
+        _count(tx, node_id, items, growth, author)
     if expires is not None:
         tx.wake_at(expires)
 
@@ -195,11 +203,12 @@ def _known(tx: Transaction, node_id: int) -> _Known | None:
     return cache[node_id]
 
 
-def _remove_later(tx: Transaction, node_id: int, known: _Known, item_id: str) -> None:
+def _remove_later(tx: Transaction, known: _Known, item_id: str) -> tuple[int, str]:
+    """Remove an item, later; return its size in bytes and its author."""
     row, size, author = entry = known.pop(item_id)
     _TABLE.change(tx, row, (row,), None)
     tx.on_undo(_undo_removal, known, item_id, entry)
-    _count(tx, node_id, -1, -size, author)
+    return size, author
 
 
 def _undo_removal(known: _Known, item_id: str, entry: tuple[int, int, str]) -> None:

@@ -100,8 +100,8 @@ def count_items(caches: dict[str, Any], id: int, items: int, size: int) -> None:
     cache: _Cache | None = caches.get(_CACHE)
     name = None if cache is None else cache.names.get(id)
     if cache is not None and name is not None:
-        node = cache.by_name[name]
-        cache.by_name[name] = Node._make((*node[:-2], node.items + items, node.bytes + size))
+        id, name, creator, config, number, used = cache.by_name[name]
+        cache.by_name[name] = Node(id, name, creator, config, number + items, used + size)
 
 
 def forget_all(tx: Transaction) -> None:
