@@ -127,6 +127,7 @@ async def test_a_wrong_proof_is_refused_and_logged(
         (b"n=pump1,r=abc", None),
         (b"p=tls-exporter,,n=pump1,r=abc", None),
         (b"n,a=meter1,n=pump1,r=abc", None),
+        (b"n,,n=a b,r=abc", None),
         (b"n,,n=pump1,r=abc", "meter1"),
     ],
 )

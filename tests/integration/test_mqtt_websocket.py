@@ -275,6 +275,29 @@ def test_a_refused_request_is_counted(tmp_path_factory: pytest.TempPathFactory) 
     assert found
 
 
+async def test_clients_are_limited_as_on_other_ports(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A handshake or log-in that does not end is closed, and pings count towards the rate."""
+    limits = {"authenticate_time": 1.0, "stanzas_at_once": 16, "stanzas_per_second": 100}
+    gateway = Gateway(tmp_path_factory.mktemp("limited"), "pump1", **OPTIONS, **limits)
+    gateway.configure_section("mqtt", require_tls=False, listen_ws="127.0.0.1:0")
+    with gateway.run() as process:
+        reader, writer = await asyncio.open_connection(*process.host_port("mqttws"))
+        writer.write(b"GET /mqtt HTTP/1.1\r\nHost: gw")
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        async with await WebSocketClient.open(process) as silent:
+            assert await silent.receive() is None
+            assert silent.frames.close_code == 1000
+        async with await WebSocketClient.open(process) as client:
+            await client.ask(CONNECT)
+            client.frames.raw.write(frame(PING, b"") * 60)
+            await client.sync()
+            assert len(client.frames.pongs) == 60
+        process.wait_for_stderr("limit rate")
+
+
 def test_the_server_of_aiohttp_is_imported_only_if_it_is_needed() -> None:
     program = (
         "import sys; import edge.app, edge.server.mqtt.listener; print('aiohttp' in sys.modules)"

@@ -62,9 +62,9 @@ class Authentication:
         named = terms.account_of(exchange.username, self._domain)
         authorized = terms.account_of(exchange.authzid or named, self._domain)
         self._exchange, self._account = exchange, named
-        if not named or authorized != named or account not in (None, named):
-            self._fail(SaslFailure("invalid-authzid", "another account is named"))
-        elif self._login.may_try(named):
+        if authorized != named or account not in (None, named):
+            self._fail(SaslFailure("invalid-authzid"))
+        elif named and self._login.may_try(named):
             self._login.find_credentials(named, self.method, self._found)
         else:
             self._fail(SaslFailure("not-authorized"))
