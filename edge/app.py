@@ -396,9 +396,9 @@ class App:
     ) -> None:
         self._run_task(stack, background_tasks.log_queue_depths(server.store), "depths")
         if server.tls is not None:
-            domain = self._settings.gateway.domain
+            gateway = self._settings.gateway
             work = background_tasks.maintain_certificates(
-                self._folder, domain, clock, server.store, server.refusals
+                self._folder, gateway, clock, server.store, server.refusals
             )
             self._run_task(stack, work, "certificates")
         if self._mqtt_traffic is not None and self._settings.mqtt.sys_interval:
@@ -504,9 +504,9 @@ class App:
         """
         addresses = await fronts.start()  # fails if the present certificate cannot be read
         if server.tls is not None:
-            domain, now = self._settings.gateway.domain, clock().wall
+            gateway, now = self._settings.gateway, clock().wall
             await background_tasks.check_certificates(
-                self._folder, domain, now, server.store, server.refusals
+                self._folder, gateway, now, server.store, server.refusals
             )
         return addresses
 

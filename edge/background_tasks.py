@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.config.limits import Limits
+from edge.config.options import Gateway
 from edge.engine.limits import flash_wear
 from edge.engine.limits.flash_meter import WriteMeter
 from edge.engine.log import event_counters, refusals
@@ -135,16 +136,20 @@ async def log_queue_depths(
 
 
 async def maintain_certificates(
-    folder: Path, domain: str, clock: Callable[[], Now], store: Store, counters: RefusalCounters
+    folder: Path,
+    gateway: Gateway,
+    clock: Callable[[], Now],
+    store: Store,
+    counters: RefusalCounters,
 ) -> None:
     """Run `check_certificates` once a day; the start of the gateway does it before."""
     while True:
         await asyncio.sleep(CERTIFICATE_INTERVAL)
-        await check_certificates(folder, domain, clock().wall, store, counters)
+        await check_certificates(folder, gateway, clock().wall, store, counters)
 
 
 async def check_certificates(
-    folder: Path, domain: str, now: int, store: Store, counters: RefusalCounters
+    folder: Path, gateway: Gateway, now: int, store: Store, counters: RefusalCounters
 ) -> None:
     """Renew the server's certificate if it is due, and log expiring certificates of devices.
 
@@ -152,7 +157,7 @@ async def check_certificates(
     `server_certificate` and tried again with the next check. `now` is in ms since 1970 UTC.
     """
     try:
-        await asyncio.to_thread(pki.renew_server, folder, domain, now)
+        await asyncio.to_thread(pki.renew_server, folder, gateway.domain, now, gateway.names)
     except (SetupError, OSError):
         counters.add("server_certificate")
     with suppress(StoreError):  # a full disk: logged with the next check

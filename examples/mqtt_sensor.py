@@ -1,8 +1,8 @@
 """Publish readings exactly once with paho-mqtt: HOST PORT CA USER TOPIC, password on stdin.
 
-HOST is the gateway's domain, because the certificate is verified for the name that is dialled. A
-message arrives exactly once across lost connections and restarts of the gateway. paho-mqtt keeps it
-in memory only: what is not published when this program dies has to be published again.
+HOST is the gateway's domain, or another name in `[gateway] names`: the certificate must be for it.
+A message arrives exactly once across lost connections and restarts of the gateway. paho-mqtt keeps
+it in memory only: what is not published when this program dies has to be published again.
 """
 
 import json
@@ -36,7 +36,7 @@ client.on_connect, client.on_publish = on_connect, on_publish
 # The client identifier and the session stay the same, so that each message is finished later.
 session = Properties(PacketTypes.CONNECT)
 session.SessionExpiryInterval = 24 * 3600
-# An error here: the gateway cannot be reached, CA is not its pki/ca.pem, or HOST is not its domain.
+# An error here: the gateway cannot be reached, CA is not its pki/ca.pem, or HOST is not its name.
 client.connect(host, int(port), clean_start=False, properties=session)
 client.loop_start()
 for celsius in (21.5, 21.7, 21.6):

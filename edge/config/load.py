@@ -306,6 +306,16 @@ def _check_uplink(config: Config) -> None:
         raise ConfigError("uplink.readings_share and uplink.logs_share must add up to less than 1")
 
 
+def _check_names(config: Config) -> None:
+    for name in config.gateway.names:
+        try:
+            usual = str(ipaddress.ip_address(name))
+        except ValueError:
+            usual = check_domain(name, "gateway.names: ")
+        if name != usual:
+            raise ConfigError(f"gateway.names: write {name!r} as {usual!r}")
+
+
 def _check_web(config: Config) -> None:
     if config.web.listen:
         parse_address(config.web.listen, "web.listen: ")
@@ -449,6 +459,7 @@ def _check_numbers(config: Config) -> None:
 _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
     _check_numbers,
     lambda config: check_domain(config.gateway.domain),
+    _check_names,
     _check_fronts,
     _check_anonymous,
     _check_notify,

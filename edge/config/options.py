@@ -55,6 +55,11 @@ class Gateway(Section, frozen=True, kw_only=True):
     domain: Annotated[str, option(restart=True)]
     """XMPP domain of the gateway, and its name at the centre. It is part of every address and every
     segment, so it cannot be changed later."""
+    names: Annotated[list[str], option(max_length=16, restart=True)] = field(default_factory=list)
+    """Other host names and IP addresses under which devices connect, such as "192.168.1.10". Most
+    clients of MQTT verify that the server's certificate is for the name or address that they
+    connect to. The gateway adds these to the domain in its certificate, unless that is of another
+    CA than the gateway's own."""
 
 
 class Xmpp(Section, frozen=True, kw_only=True):

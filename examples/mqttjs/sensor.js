@@ -3,8 +3,8 @@
 //     npm install
 //     node sensor.js HOST PORT CA USER TOPIC < password.txt
 //
-// HOST is the gateway's domain, because the certificate is verified for the name that is dialled. A
-// message arrives exactly once across lost connections and restarts of the gateway. MQTT.js keeps it
+// HOST is the gateway's domain, or another name in `[gateway] names`: the certificate must be for it.
+// A message arrives exactly once across lost connections and restarts of the gateway. MQTT.js keeps it
 // in memory, unless it is given another store: what is not published when this program dies has to
 // be published again.
 

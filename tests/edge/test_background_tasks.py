@@ -5,10 +5,12 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from edge import background_tasks
+from edge.config import options
 from edge.engine.rules.service_time import DAY_MS
 from edge.features.accounts.store import certificates
 from edge.ops.certificates import pki
@@ -45,6 +47,9 @@ def test_a_clock_set_back_does_not_suppress_the_log(gateway: Gateway) -> None:
     assert [source for source, _ in logged_expiries(gateway)] == ["soon", "soon"]
 
 
+GATEWAY: Final = options.Gateway(domain="gw.example")
+
+
 async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_path: Path) -> None:
     async with in_process(tmp_path) as front:
         folder, refusals = front.gateway.folder, RefusalCounters()
@@ -52,7 +57,7 @@ async def test_the_server_certificate_is_renewed_and_failures_are_counted(tmp_pa
         before, now = server.read_bytes(), round(time.time() * 1000)
 
         async def check(at: int) -> None:
-            args = (folder, "gw.example", at, front.store, refusals)
+            args = (folder, GATEWAY, at, front.store, refusals)
             await background_tasks.check_certificates(*args)
 
         for days, renewed in ((0, False), (5 * 365 - 100, True)):

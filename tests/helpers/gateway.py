@@ -33,11 +33,9 @@ class Gateway:
     """A gateway's folder, and commands on it. It has no access rules unless a test sets them, so
     devices may use any node."""
 
-    domain = DOMAIN
-
     def __init__(self, folder: Path, *names: str, **options: object) -> None:
         self.folder = folder
-        setup.init(folder, self.domain, "127.0.0.1:0")
+        setup.init(folder, DOMAIN, "127.0.0.1:0")
         set_access(folder)
         self.configure(**options)
         for name in names:

@@ -2,8 +2,8 @@
 
 A program gets `HOST PORT USER@DOMAIN/CLIENTID CAFILE direct PLAIN VERSION [WILL_TOPIC]` as
 arguments (`VERSION` is `3.1.1` or `5`) and the password in $CLIENT_PASSWORD; it verifies the
-certificate for the host. Its session is durable; it connects again when it has lost its connection.
-It reads:
+certificate for the address. Its session is durable, and it connects again if it loses its
+connection. It reads:
 
     subscribe FILTER QOS
     publish TOPIC QOS TEXT        not retained
@@ -27,13 +27,14 @@ import pytest
 
 from tests.helpers import clients
 from tests.helpers.clients import INTEROP, PROGRAMS, Client, Login
-from tests.helpers.gateway import NO_RATE_LIMITS, PASSWORD, Gateway
+from tests.helpers.gateway import DOMAIN, NO_RATE_LIMITS, PASSWORD, Gateway
 from tests.helpers.processes import Process, free_port
 
 VERSIONS: Final = {"v311": "3.1.1", "v5": "5"}
 
-HOST: Final = "localhost"
-"""The domain of `MqttSite`, because MQTT clients verify the name that they dial."""
+HOST: Final = "127.0.0.1"
+"""The address of an `MqttSite`. Its certificate names it, because MQTT clients verify the name or
+address that they connect to."""
 
 PROGRAM_NAMES: Final = ("paho-v311", "paho-v5", "aiomqtt-v5", "mqttjs-v311", "mqttjs-v5")
 
@@ -63,19 +64,14 @@ def mosquitto(name: str) -> str:
     return found
 
 
-class LocalGateway(Gateway):
-    """A gateway whose domain is `HOST`."""
-
-    domain = HOST
-
-
 class MqttSite:
     """A gateway whose process can be killed and started again, on one port."""
 
     def __init__(self, folder: Path, *names: str) -> None:
-        self.gateway = LocalGateway(folder, *names, auto_create=["#"], **NO_RATE_LIMITS)
+        self.gateway = Gateway(folder, *names, auto_create=["#"], **NO_RATE_LIMITS)
+        self.gateway.configure_section("gateway", names=[HOST])
         self.port = free_port()
-        self.gateway.configure_section("mqtt", listen_tls=f"127.0.0.1:{self.port}")
+        self.gateway.configure_section("mqtt", listen_tls=f"{HOST}:{self.port}")
         self.process: Process = self.gateway.run()
 
     def start(self, name: str, user: str, client_id: str, will_topic: str = "") -> Client:
@@ -89,7 +85,7 @@ class MqttSite:
         python: list[str | Path] = [sys.executable, PROGRAMS / f"{program}_client.py"]
         command = mqttjs() if program == "mqttjs" else python
         extra = (VERSIONS[version], *([will_topic] if will_topic else []))
-        jid, ca = f"{user}@{HOST}/{client_id}", self.gateway.ca
+        jid, ca = f"{user}@{DOMAIN}/{client_id}", self.gateway.ca
         login = Login(HOST, self.port, jid, ca, "direct", "PLAIN", PASSWORD, extra)
         return clients.start(command, login)
 

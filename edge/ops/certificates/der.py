@@ -7,6 +7,7 @@ not verified.
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import re
 import ssl
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ _SEQUENCE: Final = 0x30
 _OCTET_STRING: Final = 0x04
 _EXTENSIONS: Final = 0xA3
 _DNS_NAME: Final = 0x82
+_IP_ADDRESS: Final = 0x87
 _ALTERNATIVE_NAMES: Final = b"\x06\x03\x55\x1d\x11"  # the OID 2.5.29.17
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
@@ -51,10 +53,10 @@ def read(path: Path) -> CertificateFields:
     return _read(path, _parse)
 
 
-def read_dns_names(path: Path) -> list[str]:
-    """Read the DNS names among the subject's alternative names (RFC 5280, section 4.2.1.6) of the
-    first certificate of a PEM file; raises `SetupError` if that fails."""
-    return _read(path, _dns_names)
+def read_names(path: Path) -> list[str]:
+    """Read the DNS names and IP addresses among the subject's alternative names (RFC 5280, section
+    4.2.1.6) of the first certificate of a PEM file; raises `SetupError` if that fails."""
+    return _read(path, _names)
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> T:
@@ -87,7 +89,7 @@ def _parse(der: bytes) -> CertificateFields:
     )
 
 
-def _dns_names(der: bytes) -> list[str]:
+def _names(der: bytes) -> list[str]:
     content = _element(der, _element(der, 0, _SEQUENCE).content, _SEQUENCE)
     for part in _elements(der, content):
         if part.tag != _EXTENSIONS:
@@ -98,12 +100,15 @@ def _dns_names(der: bytes) -> list[str]:
                 if value.tag != _OCTET_STRING:
                     raise ValueError("not an extension")
                 names = _elements(der, _element(der, value.content, _SEQUENCE))
-                return [
-                    der[each.content : each.end].decode("ascii")
-                    for each in names
-                    if each.tag == _DNS_NAME
-                ]
+                return [name for each in names if (name := _name(der, each))]
     return []
+
+
+def _name(der: bytes, element: _Element) -> str:
+    content = der[element.content : element.end]
+    if element.tag == _IP_ADDRESS:
+        return str(ipaddress.ip_address(content))
+    return content.decode("ascii") if element.tag == _DNS_NAME else ""
 
 
 def _elements(der: bytes, outer: _Element) -> Iterator[_Element]:

@@ -7,6 +7,8 @@ certificates of devices.
 from __future__ import annotations
 
 import datetime
+import ipaddress
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -86,7 +88,7 @@ def create(folder: Path, domain: str, now: int) -> Authority:
     title = f"Fieldpost CA of {domain}"
     ca = Authority(certificates.self_signed(title, key, begins, moment + CA_YEARS * YEAR), key)
     ends = moment + SERVER_YEARS * YEAR
-    server = _server_certificate(ca, domain, server_key.public_key(), begins, ends)
+    server = _server_certificate(ca, [domain], server_key.public_key(), begins, ends)
     write_new(paths.ca, certificates.pem(ca.certificate), PUBLIC_FILE)
     write_new(paths.ca_key, certificates.key_pem(key))
     write_new(paths.server, certificates.pem(server), PUBLIC_FILE)
@@ -94,8 +96,9 @@ def create(folder: Path, domain: str, now: int) -> Authority:
     return ca
 
 
-def renew_server(folder: Path, domain: str, now: int) -> bool:
-    """Renew the server's certificate if less than a third of its life is left.
+def renew_server(folder: Path, domain: str, now: int, names: Sequence[str] = ()) -> bool:
+    """Renew the server's certificate if less than a third of its life is left, or if it is not for
+    all of `names`.
 
     The key and the first day of validity stay, so that a wrong clock at this moment does no harm. A
     certificate of another CA is not renewed; its owner must do that. The call blocks for about 100
@@ -103,6 +106,7 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
 
     Args:
         now: ms since 1970 UTC.
+        names: further host names and IP addresses that it is to be for.
 
     Returns:
         Whether the certificate was renewed; the new one takes effect when the file is reloaded.
@@ -113,11 +117,15 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
     """
     paths = files(folder)
     server, ca = der.read(paths.server), der.read(paths.ca)
-    lifetime = server.ends - server.begins
-    if server.issuer != ca.subject or server.ends - now > lifetime / RENEWAL_FRACTION:
+    if server.issuer != ca.subject:
         return False
+    lifetime = server.ends - server.begins
     ends = min(to_datetime(now) + SERVER_YEARS * YEAR, to_datetime(ca.ends))
-    if ends <= to_datetime(server.ends):  # the CA itself expires
+    is_due = (
+        server.ends - now <= lifetime / RENEWAL_FRACTION
+        and ends > to_datetime(server.ends)  # else the CA itself expires
+    )
+    if not is_due and set(names) <= set(der.read_names(paths.server)):
         return False
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -128,7 +136,7 @@ def renew_server(folder: Path, domain: str, now: int) -> bool:
     begins = min(to_datetime(server.begins), to_datetime(now) - certificates.SKEW)
     if not isinstance(public, EllipticCurvePublicKey):
         raise SetupError(f"the key of {paths.server} is not an elliptic-curve key")
-    renewed = _server_certificate(load(folder), domain, public, begins, ends)
+    renewed = _server_certificate(load(folder), [domain, *names], public, begins, ends)
     replace_file(paths.server, certificates.pem(renewed), PUBLIC_FILE)
     return True
 
@@ -139,7 +147,7 @@ def server_fault(folder: Path, domain: str, now: int) -> tuple[str, str] | None:
     `now` is in ms since 1970 UTC. Raises `SetupError` if the file cannot be read.
     """
     path = files(folder).server
-    found, names = der.read(path), der.read_dns_names(path)
+    found, names = der.read(path), der.read_names(path)
     if now < found.begins:
         return early(str(path), found.begins, now)
     if now > found.ends:
@@ -209,7 +217,7 @@ def to_datetime(moment: int) -> datetime.datetime:
 
 def _server_certificate(
     ca: Authority,
-    domain: str,
+    names: Sequence[str],
     public: EllipticCurvePublicKey,
     begins: datetime.datetime,
     ends: datetime.datetime,
@@ -219,12 +227,22 @@ def _server_certificate(
 
     from sync.common import certificates
 
-    subject = certificates.common_name(domain)
+    subject = certificates.common_name(names[0])
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
     builder = (
         certificates.begin(subject, ca.certificate.subject, public, begins, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
+        .add_extension(alternatives, critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(certificates.issued_by(ca.certificate), critical=False)
     )
     return certificates.sign(builder, ca.key)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -231,6 +231,15 @@ def test_invalid_name_of_the_status_page_is_refused(name: str) -> None:
         parse(f"{DOMAIN}[web]\nnames = ['gw1', {name!r}]\n")
 
 
+def test_names_of_the_gateway() -> None:
+    names = ["gw1.local", "192.168.1.10", "fd00::1"]
+    assert parse(f"{DOMAIN}names = {names}\n").gateway.names == names
+    with pytest.raises(ConfigError, match=r"^gateway\.names: domain 'gw1:8883' is not a domain"):
+        parse(f"{DOMAIN}names = ['gw1:8883']\n")
+    with pytest.raises(ConfigError, match=r"^gateway\.names: write 'FD00::0:1' as 'fd00::1'"):
+        parse(f"{DOMAIN}names = ['FD00::0:1']\n")
+
+
 @pytest.mark.parametrize("option", ["pubsub]\nauto_create", "uplink]\ntopics"])
 def test_invalid_topic_filter_is_refused(option: str) -> None:
     name = option.replace("]\n", ".")

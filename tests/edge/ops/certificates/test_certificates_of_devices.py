@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import ssl
 from pathlib import Path
 
@@ -199,6 +200,20 @@ def test_server_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
     assert names.get_values_for_type(x509.DNSName) == ["gw.example"]
     assert paths.server.stat().st_mode & 0o777 == 0o644
     assert not pki.renew_server(folder, "gw.example", later)
+
+
+def test_server_certificate_is_renewed_for_further_names(folder: Path) -> None:
+    paths, now = pki.files(folder), current_time.now().wall
+    before = read(paths.server)
+    names = ["gw1.site.example", "192.168.1.10"]
+    assert pki.renew_server(folder, "gw.example", now, names)
+    after = read(paths.server)
+    assert after.public_key() == before.public_key()
+    found = after.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert found.get_values_for_type(x509.DNSName) == ["gw.example", names[0]]
+    assert found.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address(names[1])]
+    for fewer in (names, names[1:], []):
+        assert not pki.renew_server(folder, "gw.example", now, fewer)
 
 
 def test_devices_accept_the_renewed_certificate(folder: Path) -> None:

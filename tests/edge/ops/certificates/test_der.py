@@ -30,10 +30,13 @@ def test_fields_match_cryptography(folder: Path) -> None:
         )
 
 
-def test_dns_names_are_read(folder: Path) -> None:
+def test_names_and_addresses_are_read(folder: Path) -> None:
     paths = pki.files(folder)
-    assert der.read_dns_names(paths.server) == ["gw.example"]
-    assert der.read_dns_names(paths.ca) == []
+    assert der.read_names(paths.server) == ["gw.example"]
+    assert der.read_names(paths.ca) == []
+    names = ["gw1.site.example", "192.168.1.10", "fd00::1"]
+    assert pki.renew_server(folder, "gw.example", current_time.now().wall, names)
+    assert der.read_names(paths.server) == ["gw.example", *names]
 
 
 @pytest.mark.parametrize("year", [1950, 1968, 1999, 2049, 2050, 2150, 9999])
