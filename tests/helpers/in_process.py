@@ -1,4 +1,4 @@
-"""A gateway's listener in the test's own process, with real sockets, store and folder.
+"""A gateway's listeners in the test's own process, with real sockets, store and folder.
 
 For situations that a separate process cannot be brought into, such as a database that is locked at
 a certain moment, or a failing feature.
@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge.config import load
+from edge.config.load import Address
 from edge.engine.dispatch.hooks import new_context
 from edge.engine.store import database
 from edge.engine.store.group_commit import Store, UnitLimits
 from edge.engine.time.clock import Clock
 from edge.routing.xmpp.router import Router
 from edge.server.fronts import Fronts
+from edge.server.mqtt.listener import MqttListener
+from edge.server.mqtt.traffic import Traffic
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
 from edge.server.xmpp.listener import XmppListener
@@ -36,6 +39,7 @@ class InProcessGateway(NamedTuple):
     context: ServerContext
     fronts: Fronts
     listener: XmppListener
+    mqtt: Address
 
     def session(self, full: str) -> XmppSession | None:
         sessions = self.listener._registry.sessions()
@@ -64,8 +68,9 @@ class InProcessGateway(NamedTuple):
 async def in_process(
     folder: Path, *names: str, **options: object
 ) -> AsyncIterator[InProcessGateway]:
-    """Open the listener of a gateway with these devices."""
+    """Open the listeners of a gateway with these devices."""
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
+    gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
     settings = load.load(gateway.folder)
     limits = settings.limits
     bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
@@ -82,11 +87,14 @@ async def in_process(
     refusals = RefusalCounters()
     context = ServerContext(gateway.folder, settings, store, router.context, refusals)
     listener = XmppListener(context, router, settings.listen, settings.listen_tls)
-    fronts = Fronts(context, [listener])
-    places = await fronts.start()
+    mqtt = MqttListener(context, settings.listen_mqtt, [], Traffic())
+    fronts = Fronts(context, [listener, mqtt])
+    places = dict(reversed(await fronts.start()))
     try:
-        port = dict(reversed(places))["xmpp"].port
-        yield InProcessGateway(gateway, store, router, refusals, port, context, fronts, listener)
+        port, at = places["xmpp"].port, places["mqtt"]
+        yield InProcessGateway(
+            gateway, store, router, refusals, port, context, fronts, listener, at
+        )
     finally:
         await fronts.stop(5.0)
         await store.close()

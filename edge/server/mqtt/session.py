@@ -39,7 +39,7 @@ from edge.server.mqtt import terms
 from edge.server.mqtt.aliases import ReceivedAliases, SentAliases, UnknownAlias
 from edge.server.mqtt.ends import end_reason, store_reason
 from edge.server.server_context import ServerContext
-from edge.server.session import Session, SessionRegistry
+from edge.server.session import Session, SessionConnection, SessionRegistry
 from edge.server.write_tracker import Token
 
 _DISCONNECT: Final = 0xE0
@@ -66,6 +66,7 @@ class MqttSession(Session[Request]):
 
     __slots__ = (
         "_aliases",
+        "_early",
         "_end_connection",
         "_hooks",
         "_peer",
@@ -97,6 +98,7 @@ class MqttSession(Session[Request]):
         self._received = ReceivedAliases(limits.node_bytes)
         most = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
         self._aliases = SentAliases(most) if most else None
+        self._early: list[bytes] = []
         # identifiers of received messages at QoS 2
         self._unreleased: set[int] = set()
         self._refused: set[int] = set()
@@ -199,6 +201,20 @@ class MqttSession(Session[Request]):
         if self._aliases is not None:
             self._aliases.confirm()
         super()._send(data, token)
+
+    def _write(self, data: bytes) -> None:
+        """Write to the connection; before the CONNACK, which must be first, keep the data."""
+        if self.connection is None and not self.ended:
+            self._early.append(data)
+        else:
+            super()._write(data)
+
+    def attach(self, connection: SessionConnection) -> None:
+        """Begin on a connection, after the CONNACK."""
+        super().attach(connection)
+        for data in self._early:
+            self._write(data)
+        self._early.clear()
 
     @property
     def version(self) -> str:
