@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from typing import Any, Final, Self
 
@@ -24,6 +25,8 @@ from edge.mqtt.packets import (
     SubAck,
     Subscribe,
     Subscription,
+    UnsubAck,
+    Unsubscribe,
 )
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.processes import Process
@@ -72,6 +75,8 @@ class MqttClient:
         found = await cls.open(at, version)
         packet = Connect(client_id, version, user_name=user, password=PASSWORD.encode())
         answer = await found.ask(packet._replace(**connect))
+        if answer is None:
+            raise ConnectionError
         assert isinstance(answer, ConnAck), answer
         assert answer.reason == 0, answer
         found.connack = answer
@@ -144,9 +149,15 @@ class MqttClient:
         """Send packets and wait until the gateway has read them; nothing else must arrive."""
         assert await self.ask(*packets, PingReq()) == PingResp()
 
+    async def settle(self, *packets: Packet) -> None:
+        """As `sync`, but wait until the gateway has stored what follows from the packets."""
+        answer = await self.ask(*packets, Unsubscribe(1, ("none",)))
+        assert isinstance(answer, UnsubAck), answer
+
     async def close(self) -> None:
         self.writer.close()
-        await self.writer.wait_closed()
+        with contextlib.suppress(OSError):  # the gateway was killed
+            await self.writer.wait_closed()
 
     async def __aenter__(self) -> Self:
         return self
