@@ -1,6 +1,6 @@
 """Other people's MQTT clients as programs that tests command: one line in, one line out.
 
-A program gets `HOST PORT USER@DOMAIN/CLIENTID CAFILE direct PLAIN VERSION [WILL_TOPIC]` as
+A program gets `HOST PORT USER@DOMAIN/CLIENTID CAFILE tls|wss PLAIN VERSION [WILL_TOPIC]` as
 arguments (`VERSION` is `3.1.1` or `5`) and the password in $CLIENT_PASSWORD; it verifies the
 certificate for the address. Its session is durable, and it connects again if it loses its
 connection. It reads:
@@ -71,22 +71,27 @@ class MqttSite:
         self.gateway = Gateway(folder, *names, auto_create=["#"], **NO_RATE_LIMITS)
         self.gateway.configure_section("gateway", names=[HOST])
         self.port = free_port()
-        self.gateway.configure_section("mqtt", listen_tls=f"{HOST}:{self.port}")
+        listen = {"listen_tls": f"{HOST}:{self.port}", "listen_ws": f"{HOST}:0"}
+        self.gateway.configure_section("mqtt", **listen)
         self.process: Process = self.gateway.run()
 
-    def start(self, name: str, user: str, client_id: str, will_topic: str = "") -> Client:
+    def start(
+        self, name: str, user: str, client_id: str, will_topic: str = "", transport: str = "tls"
+    ) -> Client:
         """Start a program; use the result as a context manager.
 
         Args:
             name: one of `PROGRAM_NAMES`.
             will_topic: the topic of its will, which says "gone" at QoS 1; "" for none.
+            transport: `tls`, or `wss` for WebSocket, whose port changes when the gateway restarts.
         """
         program, _, version = name.partition("-")
         python: list[str | Path] = [sys.executable, PROGRAMS / f"{program}_client.py"]
         command = mqttjs() if program == "mqttjs" else python
         extra = (VERSIONS[version], *([will_topic] if will_topic else []))
         jid, ca = f"{user}@{DOMAIN}/{client_id}", self.gateway.ca
-        login = Login(HOST, self.port, jid, ca, "direct", "PLAIN", PASSWORD, extra)
+        port = self.port if transport == "tls" else self.process.host_port("mqttws")[1]
+        login = Login(HOST, port, jid, ca, transport, "PLAIN", PASSWORD, extra)
         return clients.start(command, login)
 
     def restart(self) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
@@ -14,6 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from edge.ops.devices import devices
 from tests.helpers.clients import WAIT_S, Client
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.mqtt_clients import HOST, MqttSite, mosquitto
@@ -108,6 +110,28 @@ def test_a_share_divides_the_messages(programs: Mosquitto) -> None:
             programs.publish(topic, str(number), "-q", "2")
         found = [client.expect("message") for client in (one, other) for _ in range(2)]
         assert sorted(found) == [f"{topic} 2 0 {number}" for number in range(4)]
+
+
+def test_a_client_certificate(site: MqttSite, programs: Mosquitto) -> None:
+    name, topic = f"cam-{programs.version}", f"certificates/{programs.version}"
+    devices.add(site.gateway.folder, name, None, trusted=True, certificate=True)
+    place = site.gateway.folder / "devices" / name
+    files = ("--cert", place / "cert.pem", "--key", place / "key.pem", "--cafile", place / "ca.pem")
+    where = ("-h", HOST, "-p", str(site.port), "-V", f"mqttv{programs.version}")
+    with programs.subscribe(topic) as sub:
+        words: list[str | Path] = [
+            mosquitto("mosquitto_pub"),
+            *where,
+            *files,
+            "-t",
+            topic,
+            "-m",
+            "seen",
+            "-q",
+            "2",
+        ]
+        subprocess.run(words, check=True, timeout=WAIT_S)
+        assert sub.expect("message") == f"{topic} 2 0 seen"
 
 
 def test_request_and_response(site: MqttSite) -> None:

@@ -41,9 +41,11 @@ def publish(client: Client, topic: str, qos: int, text: str) -> None:
     client.expect("published", topic)
 
 
-def test_each_level_and_retained_messages(site: MqttSite, program: str) -> None:
-    topic = f"levels/{program}"
-    with site.start(program, f"pump1-{program}", "levels") as client:
+@pytest.mark.parametrize("transport", ["tls", "wss"])
+def test_each_level_and_retained_messages(site: MqttSite, program: str, transport: str) -> None:
+    topic = f"levels/{program}/{transport}"
+    user = f"pump1-{program}"
+    with site.start(program, user, f"levels-{transport}", transport=transport) as client:
         client.expect("online")
         subscribe(client, f"{topic}/#", 2)
         for qos in (0, 1, 2):

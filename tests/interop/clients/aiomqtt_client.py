@@ -40,7 +40,7 @@ async def command(client: aiomqtt.Client, line: str) -> None:
 
 
 async def main() -> None:
-    host, port, jid, ca, _transport, _mechanism, _version, *will = sys.argv[1:]
+    host, port, jid, ca, transport, _mechanism, _version, *will = sys.argv[1:]
     user, _, client_id = jid.partition("/")
     properties = Properties(PacketTypes.CONNECT)
     properties.SessionExpiryInterval = EXPIRY_S
@@ -51,6 +51,7 @@ async def main() -> None:
         password=os.environ["CLIENT_PASSWORD"],
         identifier=client_id,
         protocol=aiomqtt.ProtocolVersion.V5,
+        transport="websockets" if transport == "wss" else "tcp",
         clean_start=False,
         properties=properties,
         tls_context=ssl.create_default_context(cafile=ca),

@@ -40,7 +40,7 @@ def publish(client: mqtt.Client, topic: str, qos: int, *texts: str, retain: bool
 
 
 def main() -> None:
-    host, port, jid, ca, _transport, _mechanism, version, *will = sys.argv[1:]
+    host, port, jid, ca, transport, _mechanism, version, *will = sys.argv[1:]
     user, _, client_id = jid.partition("/")
     is_v5 = version == "5"
     client = mqtt.Client(
@@ -48,6 +48,7 @@ def main() -> None:
         client_id,
         clean_session=None if is_v5 else False,
         protocol=mqtt.MQTTv5 if is_v5 else mqtt.MQTTv311,
+        transport="websockets" if transport == "wss" else "tcp",
     )
     client.username_pw_set(user, os.environ["CLIENT_PASSWORD"])
     client.tls_set(ca)

@@ -4,12 +4,13 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import mqtt from "mqtt";
 
-const [host, port, jid, ca, , , version, will] = process.argv.slice(2);
+const [host, port, jid, ca, transport, , version, will] = process.argv.slice(2);
 const [username, clientId] = jid.split("/");
 const write = (...words) => console.log(words.join(" "));
 
 const client = mqtt.connect({
-  protocol: "mqtts",
+  protocol: transport === "wss" ? "wss" : "mqtts",
+  path: "/mqtt", // of WebSocket
   host,
   port: Number(port),
   ca: readFileSync(ca),
