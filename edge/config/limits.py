@@ -199,10 +199,11 @@ class Limits(Section, frozen=True, kw_only=True):
     dead_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 16 * MIB
     """Maximum bytes of dead letters (undeliverable messages) kept for the operator. Above this
     limit the oldest dead letter of the sender with the most dead letters is deleted."""
-    nodes: Annotated[int, option("nodes", ge=1)] = 1000
-    """Maximum publish-subscribe nodes."""
-    nodes_per_account: Annotated[int, option("nodes", ge=1)] = 200
-    """Maximum nodes created by one account."""
+    nodes: Annotated[int, option("nodes", ge=1)] = 5000
+    """Maximum publish-subscribe nodes. Each takes about 250 bytes of the card. Topics of MQTT
+    without a retained message need no node."""
+    nodes_per_account: Annotated[int, option("nodes", ge=1)] = 2500
+    """Maximum nodes created by one account: half of `nodes`."""
     node_bytes: Annotated[int, option("bytes", ge=16)] = 256
     """Maximum length of a node's name or a topic filter. Both have 32 levels at most."""
     affiliations: Annotated[int, option("accounts", ge=1)] = 200

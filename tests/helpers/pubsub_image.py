@@ -10,7 +10,7 @@ from edge.engine.dispatch.hooks import Context
 from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.features.pubsub.rules.replacement import author_of
 from edge.features.pubsub.service import notifications
-from edge.features.pubsub.store import affiliations, items, nodes
+from edge.features.pubsub.store import affiliations, items, nodes, recipients
 from edge.features.queues.store import notifications as waiting
 from edge.features.queues.store import queue_items, queue_members, queues
 from tests.helpers.store import Gateway
@@ -27,10 +27,7 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
             assert nodes.get(fresh, name) == node
     for (node_id, bare), affiliation in cache.get(nodes.AFFILIATIONS, {}).items():
         assert affiliations.get(fresh, node_id, bare) == affiliation
-    for node_id, found in cache.get("recipients", {}).items():
-        found_node = nodes.by_id(fresh, node_id)
-        assert found_node is not None
-        assert list(notifications.recipients(context, fresh, found_node)) == list(found)
+    _recipients_equal_rows(context, fresh, cache)
     for node_id, known in cache.get(items._CACHE, {}).items():
         if known is not None:
             rows = fresh.rows(items._KNOWN, (node_id, -1))
@@ -41,6 +38,21 @@ def caches_equal_rows(context: Context, tx: Transaction) -> None:
     _queues_equal_rows(fresh, cache)
     for counts, counted in _COUNTS:
         assert fresh.rows(counts) == fresh.rows(counted)
+
+
+def _recipients_equal_rows(context: Context, fresh: Transaction, cache: dict[str, Any]) -> None:
+    targets = {name: node for (name, _jid), node in cache.get(recipients._TARGETS, {}).items()}
+    for name, of_publisher in targets.items():
+        target = nodes.get(fresh, name)
+        assert of_publisher.id == (nodes.NEW_NODE if target is None else target.id)
+    if recipients._CACHE in cache:
+        known_recipients = cache[recipients._CACHE]
+        assert known_recipients.size == sum(
+            len(one) + 1 for one in known_recipients.by_node.values()
+        )
+        for name, found in known_recipients.by_node.items():
+            found_node = nodes.get(fresh, name) or targets[name]
+            assert list(notifications.recipients(context, fresh, found_node)) == list(found)
 
 
 _AUTHOR = "coalesce(i.author, substr(i.publisher, 1, instr(i.publisher || '/', '/') - 1))"

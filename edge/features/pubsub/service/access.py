@@ -78,9 +78,11 @@ def may_discover(
 def may_cache_access(node: Node) -> bool:
     """Return whether the results of access checks at a node can be cached.
 
-    They cannot if the access model depends on rosters, or if a publication will create the node.
+    They cannot if the access model depends on rosters. For a node that does not exist they can if
+    all may subscribe: a publication may ask for another model, with which it creates the node.
     """
-    return node.id != NEW_NODE and node.config.access_model not in _ROSTER_MODELS
+    model = node.config.access_model
+    return model == "open" or (node.id != NEW_NODE and model not in _ROSTER_MODELS)
 
 
 def access_check(context: Context, tx: Transaction, node: Node) -> Callable[[str], bool]:

@@ -60,7 +60,7 @@ class NodeDestination:
         sender, name = message.sender, message.to.resource
         item = NewItem("", message.body, NO_EVENTS, message.attributes)
         node = _accepted_node(context, tx, sender, name)
-        if publishing.is_shipped(context, name):
+        if message.body and publishing.is_shipped(context, name):
             exceeded = eventlog.exceeded_limit_unread(context, tx)
             if exceeded is not None:
                 return exceeded
@@ -93,7 +93,7 @@ class NodeDestination:
             return error.with_traceback(None)
         room = publishing.check_room(context, tx, sender, node, new)
         exceeded = room.exceeded
-        if exceeded is None and message.qos == 0:
+        if exceeded is None and message.qos == 0 and message.body:
             exceeded = space.reserve(tx, message.size, context.limits)
         return exceeded or Plan((node, new, item.namespace, room, is_repeated))
 
@@ -125,7 +125,7 @@ class NodeDestination:
 
 def _accepted_node(context: Context, tx: Transaction, sender: Sender, name: str) -> Node:
     """Return the node to publish to, after `acceptance` has checked that the sender may."""
-    return nodes.get(tx, name) or publishing.find_target(context, tx, sender, name)
+    return nodes.cached(tx, name) or publishing.find_target(context, tx, sender, name)
 
 
 def _new_item(

@@ -11,6 +11,7 @@ from edge.engine.dispatch.hooks import Context
 from edge.engine.log import refusals
 from edge.engine.rules import quota
 from edge.engine.rules.access import Sender, may_manage_nodes
+from edge.engine.rules.quota import ExceededLimit
 from edge.engine.store import events
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
@@ -55,10 +56,13 @@ def create(
         PubsubError: the node exists, its name is invalid or the gateway's own, or there are too
             many nodes.
     """
-    check_name(context, name)
+    check_new(context, name, owner)
     if nodes.get(tx, name) is not None:
         raise PubsubError(Reason.NODE_EXISTS)
-    _check_owner(context, tx, name, owner)
+    exceeded = exceeded_limit(context, tx, owner)
+    if exceeded is not None:
+        refusals.log_source(context, tx, owner, exceeded.name, exceeded.value)
+        raise PubsubError(Reason.TOO_MANY_NODES, exceeded.text)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
     queueing.of(context).configure_node(context, tx, node)
@@ -75,10 +79,10 @@ def create_for(
 
 
 def auto_created(context: Context, sender: Sender, name: str) -> NodeConfig | None:
-    """Return the configuration of the node that publishing to a node that does not exist creates,
-    or `None` if it creates none. The rights of the sender are checked before.
+    """Return the configuration of the node to which a publication to a node that does not exist
+    goes, or `None` if that is refused. The rights of the sender are checked before.
 
-    A node that a rule creates (`[[access]]`) is open, because the rules decide who publishes to it.
+    A node that a rule allows (`[[access]]`) is open, because the rules decide who publishes to it.
     The operator, who needs no rule, creates only nodes that `[pubsub] auto_create` selects.
     """
     if context.access and not may_manage_nodes(sender):
@@ -86,11 +90,12 @@ def auto_created(context: Context, sender: Sender, name: str) -> NodeConfig | No
     return DEFAULT if topics.matches_any(context.pubsub.auto_create, name) else None
 
 
-def check_new(context: Context, tx: Transaction, sender: Sender, name: str) -> None:
-    """Check that a publication can create a node; raises `PubsubError` if the name is invalid or
-    the gateway's own, or there are too many nodes."""
+def check_new(context: Context, name: str, owner: str) -> None:
+    """Check that a node of this name may belong to `owner`; raises `PubsubError` if the name is
+    invalid or the gateway's own."""
     check_name(context, name)
-    _check_owner(context, tx, name, sender.bare)
+    if topics.is_reserved(name) and owner != context.domain:
+        raise PubsubError(Reason.FORBIDDEN, access.RESERVED)
 
 
 def check_name(context: Context, name: str) -> None:
@@ -104,17 +109,12 @@ def check_name(context: Context, name: str) -> None:
         raise PubsubError(Reason.INVALID_NODE_NAME, problem)
 
 
-def _check_owner(context: Context, tx: Transaction, name: str, owner: str) -> None:
-    """Check that a node may belong to `owner`, and that there is room for one more."""
-    if topics.is_reserved(name) and owner != context.domain:
-        raise PubsubError(Reason.FORBIDDEN, access.RESERVED)
+def exceeded_limit(context: Context, tx: Transaction, owner: str) -> ExceededLimit | None:
+    """Return the limit that one more node of a bare JID would exceed, or `None`."""
     limits, own, total = context.limits, nodes.count(tx, owner), nodes.count(tx)
-    exceeded = quota.exceeded_number(
+    return quota.exceeded_number(
         quota.NODE_LIMITS, own, total, limits.nodes_per_account, limits.nodes
     )
-    if exceeded is not None:
-        refusals.log_source(context, tx, owner, *exceeded)
-        raise PubsubError(Reason.TOO_MANY_NODES, exceeded.text)
 
 
 # Configure
@@ -336,7 +336,7 @@ def describe(context: Context, tx: Transaction, sender: Sender, name: str) -> No
 
 def discoverable_titles(context: Context, tx: Transaction, sender: Sender) -> dict[str, str]:
     """Return the titles of the nodes that the sender may discover, by node name, sorted by name
-    (section 5.2). All nodes are read, which takes about 20 ms for 1000 nodes."""
+    (section 5.2). All nodes are read, which takes about 10 ms for 1000 nodes."""
     known = {id: affiliation for id, _, affiliation in affiliations.of_jid(tx, sender.bare)}
     titles: dict[str, str] = {}
     after = ""

@@ -152,11 +152,11 @@ def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
 def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
     """Return the subscriptions, not of shares, to a node or to a matching filter that get the
     node's events: `deliver` is set, and the subscriber may subscribe to the node."""
-    found = store.get(tx, node.id)
+    found = store.get(tx, node.name)
     if found is None:
         found = _recipients(context, tx, node)
         if may_cache_access(node):
-            store.keep(tx, node.id, found)
+            store.keep(tx, node.name, found)
     return found
 
 

@@ -1,9 +1,9 @@
 """Publish items that arrive in requests or in messages (XEP-0060, section 7.1).
 
 A plain node stores the item, notifies its subscribers, and puts the item into the queue of each
-share whose filter matches. A queue node puts the item into its own queue only. If `[uplink] topics`
-or a table `[[readings]]` selects the node, the readings and logs in the payload become events in
-the same transaction.
+share whose filter matches. A queue node puts the item into its own queue only. A publication that
+leaves nothing to keep needs no node. If `[uplink] topics` or a table `[[readings]]` selects the
+node, the readings and logs in the payload become events in the same transaction.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ UNLOGGED: Final = "unlogged"
 
 ITEM_EXISTS: Final = "item_exists"
 """Name of the refusal of an item whose ItemID belongs to another item that may not be replaced."""
+
+_NODE_LIMITS: Final = (quota.NODE_LIMITS.source[0], quota.NODE_LIMITS.total[0])
 
 _PUBLISH: Final = Outcome.PUBLISH  # looking up a member of an Enum takes longer
 
@@ -146,7 +148,9 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
         exceeded = space.reserve(tx, room.size, context.limits)
     if exceeded is not None:
         refusals.log(context, tx, sender, exceeded.name, exceeded.value)
-        raise PubsubError(Reason.LIMIT_EXCEEDED, exceeded.text)
+        is_of_nodes = exceeded.name in _NODE_LIMITS
+        reason = Reason.TOO_MANY_NODES if is_of_nodes else Reason.LIMIT_EXCEEDED
+        raise PubsubError(reason, exceeded.text)
     put(context, tx, sender, node, item, request.options, room)
 
 
@@ -201,7 +205,8 @@ def find_target(
     name: str,
     preconditions: Mapping[str, Sequence[str]] = _NO_PRECONDITIONS,
 ) -> Node:
-    """Return the node to publish to; if the publication will create it, its `id` is `NEW_NODE`.
+    """Return the node to publish to; if it does not exist and may be created, its `id` is
+    `NEW_NODE`.
 
     Args:
         preconditions: required values of the node's options, by registered name (`pubsub#...`).
@@ -211,21 +216,28 @@ def find_target(
             not met (sections 7.1.3 and 7.1.5). The refusal by a rule is to be logged by the caller,
             under the error's `rule`.
     """
+    known: Node | None = None if preconditions else recipients.target(tx, name, sender.full)
+    if known is not None and known.id == NEW_NODE:
+        return known
     node = nodes.get(tx, name)
-    if node is not None and recipients.is_publisher(tx, name, sender.full) and not preconditions:
+    if node is not None and known is not None:
         return node
     topic_rights.check(context, tx, sender, Right.PUBLISH, name)
     if node is None:
-        default = node_service.auto_created(context, sender, name)
-        if default is None:
+        config = node_service.auto_created(context, sender, name)
+        if config is None:
             raise PubsubError(Reason.NODE_NOT_FOUND)
-        node_service.check_new(context, tx, sender, name)
-        config = _apply_preconditions(context, default, preconditions)
-        return Node(NEW_NODE, name, sender.bare, config, 0, 0)
-    access.check_publish(tx, node, sender)
-    recipients.keep_publisher(tx, name, sender.full)
-    if preconditions and _apply_preconditions(context, node.config, preconditions) != node.config:
-        raise PubsubError(Reason.PRECONDITION_NOT_MET)
+        node_service.check_new(context, name, sender.bare)
+        node = Node(NEW_NODE, name, sender.bare, config, 0, 0)
+    else:
+        access.check_publish(tx, node, sender)
+    if preconditions:
+        config = _apply_preconditions(context, node.config, preconditions)
+        if node.id == NEW_NODE:
+            return node._replace(config=config)
+        if config != node.config:
+            raise PubsubError(Reason.PRECONDITION_NOT_MET)
+    recipients.keep_target(tx, name, sender.full, node)
     return node
 
 
@@ -293,8 +305,8 @@ class Room(NamedTuple):
 def check_room(
     context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
 ) -> Room:
-    """Return which limit an item would exceed (of the event log, of stored items, of notifications,
-    or of a queue), and the shares that get the item.
+    """Return which limit an item would exceed (of the event log, of nodes, of stored items, of
+    notifications, or of a queue), and the shares that get the item.
 
     If the queue of one matching share is full, nothing is published, so that no share misses items.
     """
@@ -303,6 +315,8 @@ def check_room(
     shares = () if is_queue else notifications.matching_shares(context, tx, node)
     if item.logged.events:
         exceeded = eventlog.exceeded_limit(context, tx, item.logged.events)
+    if exceeded is None and node.id == NEW_NODE and _needs_node(config, item):
+        exceeded = node_service.exceeded_limit(context, tx, sender.bare)
     if exceeded is None and not is_queue:
         size = _stored_size(sender, item)
         if _is_kept(config, item.payload, item.attributes):
@@ -370,6 +384,12 @@ def _is_kept(config: NodeConfig, payload: bytes, attributes: ItemAttributes) -> 
     return attributes.retain is None or (attributes.retain and bool(payload))
 
 
+def _needs_node(config: NodeConfig, item: NewItem) -> bool:
+    """Return whether a publication creates its node if that does not exist. One that says that its
+    item is not to be retained, or deletes the retained item, needs none."""
+    return item.attributes.retain is None or _is_kept(config, item.payload, item.attributes)
+
+
 def _max_items(context: Context, node: Node, attributes: ItemAttributes) -> int:
     """Return how many items a node keeps with an item: a retained item replaces all others."""
     if attributes is not NO_ATTRIBUTES and attributes.retain:
@@ -399,7 +419,7 @@ def put(
         node: the node, from `find_target`.
         room: what `check_room` has found; if `None`, it is looked up.
     """
-    if node.id == NEW_NODE:
+    if node.id == NEW_NODE and _needs_node(node.config, item):
         node = node_service.create(context, tx, node.name, sender.bare, node.config)
         room = None
     config, shares = node.config, () if room is None else room.shares
@@ -417,7 +437,7 @@ def put(
             excess = node.items + 1 - _max_items(context, node, attributes)
             items.put(tx, node.id, id, publisher, payload, size, expires, excess, attributes)
         notifications.announce_item(context, tx, node, id, payload, publisher, attributes, expires)
-        if retain and not payload and items.purge(tx, node.id):
+        if retain and not payload and node.items and items.purge(tx, node.id):
             notifications.announce(context, tx, node, NodePurged(node.name))
         if room is None:
             shares = notifications.matching_shares(context, tx, node)

@@ -27,7 +27,8 @@ AFFILIATIONS: Final = "affiliations"
 _CACHE: Final = "nodes"
 
 NEW_NODE: Final = 0
-"""Placeholder `Node.id` of a node that the publication in progress will create."""
+"""Placeholder `Node.id` of a node that does not exist: the publication in progress creates it, or
+needs none."""
 
 
 class Node(NamedTuple):
@@ -73,15 +74,20 @@ class _Cache:
         self.names: dict[int, str] = {}
 
 
+def cached(tx: Transaction, name: str) -> Node | None:
+    """Return a node by name if it is cached."""
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    return None if cache is None else cache.by_name.get(name)
+
+
 def get(tx: Transaction, name: str) -> Node | None:
     """Return a node by name."""
-    cache: _Cache | None = tx.cache.get(_CACHE)
-    if cache is not None:
-        found = cache.by_name.get(name)
-        if found is not None:
-            return found
+    found = cached(tx, name)
+    if found is not None:
+        return found
     found = _node(tx.row(_GET, (name,)))
     if found is not None:
+        cache: _Cache | None = tx.cache.get(_CACHE)
         if cache is None or len(cache.names) >= CACHED_NODES:
             cache = tx.cache[_CACHE] = _Cache()
         cache.by_name[name] = found
@@ -125,6 +131,7 @@ def by_id(tx: Transaction, id: int) -> Node | None:
 def add(tx: Transaction, name: str, creator: str, config: NodeConfig) -> Node:
     """Create a node; the name must not exist. `creator` is a bare JID."""
     (id,) = tx.row(_ADD, (name, creator, _encode(config).decode()))
+    recipients.forget(tx)
     return Node(id, name, creator, config, 0, 0)
 
 
