@@ -2,7 +2,8 @@
 
 No member gets an item of another, and no item disappears without being counted. The gateway is
 real, with SQLite; members are small models of the specification, of which some may speak another
-protocol (`tests.toy`). A session that ends loses all stanzas in flight, in both directions.
+protocol (`tests.toy`, or MQTT by `tests.helpers.mqtt_model`). A session that ends loses all stanzas
+in flight, in both directions.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from edge.config.limits import Limits
 from edge.features.pubsub.rules.subscription import DEFAULT_REQUESTS
+from tests.helpers import mqtt_model
 from tests.helpers.pubsub import create
 from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.qos_devices import (
@@ -53,11 +55,13 @@ class Shares(RuleBasedStateMachine):
     """A publisher, and three members with an account each.
 
     Attributes:
-        toys: the members that speak the toy protocol.
+        toys: the members that speak `protocol`.
+        protocol: the toy, or a version of MQTT whose packets are read as lines of the toy.
     """
 
     qos = 1
     toys: frozenset[str] = frozenset()
+    protocol = "toy"
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,6 +69,7 @@ class Shares(RuleBasedStateMachine):
         limits = Limits(outbox_window=2)
         self.gateway = DryRunGateway(new_database(Path(self._folder.name)), limits)
         add_toy(self.gateway)
+        mqtt_model.add_mqtt(self.gateway)
         for user in (*NAMES, "queen"):
             self.gateway.add(user)
         create(self.gateway, PUBLISHER, NODE)
@@ -114,7 +119,9 @@ class Shares(RuleBasedStateMachine):
     def connect(self, user: str) -> None:
         if self.is_connected(user):
             return
-        if user in self.toys:
+        if user in self.toys and self.protocol in mqtt_model.VERSIONS:
+            mqtt_model.bind(self.gateway, self.full(user), 1_000_000.0, self.protocol)
+        elif user in self.toys:
             bind(self.gateway, self.full(user), 1_000_000.0)
             make_eligible(self.gateway, self.full(user))
         else:
@@ -319,6 +326,24 @@ class AtQos2WithToys(AtQos2):
     toys = frozenset({"bee", "cat"})
 
 
+class AtQos0WithMqtt(AtQos0):
+    protocol = "mqtt 5.0"
+
+
+class AtQos1WithMqtt(AtQos1WithToys):
+    protocol = "mqtt 3.1.1"
+
+
+class AtQos2WithMqtt(AtQos2WithToys):
+    """A member by XMPP beside members by MQTT."""
+
+    protocol = "mqtt 5.0"
+
+
+class AtQos2WithOldMqtt(AtQos2WithToys):
+    protocol = "mqtt 3.1.1"
+
+
 EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 8
 
 SETTINGS: Final = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
@@ -333,3 +358,11 @@ TestAtQos2 = AtQos2.TestCase
 TestAtQos2.settings = SETTINGS
 TestAtQos2WithToys = AtQos2WithToys.TestCase
 TestAtQos2WithToys.settings = SETTINGS
+TestAtQos0WithMqtt = AtQos0WithMqtt.TestCase
+TestAtQos0WithMqtt.settings = SETTINGS
+TestAtQos1WithMqtt = AtQos1WithMqtt.TestCase
+TestAtQos1WithMqtt.settings = SETTINGS
+TestAtQos2WithMqtt = AtQos2WithMqtt.TestCase
+TestAtQos2WithMqtt.settings = SETTINGS
+TestAtQos2WithOldMqtt = AtQos2WithOldMqtt.TestCase
+TestAtQos2WithOldMqtt.settings = SETTINGS
