@@ -30,6 +30,8 @@ const client = mqtt.connect({
 // not issued by CA. All others do: MQTT.js connects again by itself.
 client.on("error", (error) => console.error(error.message));
 
+// One after the other: MQTT.js does not respect the gateway's Receive Maximum (32), and is
+// disconnected and starts again if more messages are in flight.
 for (const temperature of [21.5, 21.7, 21.6]) {
   try {
     // Waits until it is published, however long the gateway is unreachable.
