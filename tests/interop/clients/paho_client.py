@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import sys
+import threading
+import time
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -13,6 +17,7 @@ from paho.mqtt.properties import Properties
 
 WAIT_S = 30.0
 EXPIRY_S = 3600
+DELAY_S = 0.1
 
 
 def write(*words: object) -> None:
@@ -22,10 +27,6 @@ def write(*words: object) -> None:
 
 def on_connect(_client: mqtt.Client, _data: Any, _flags: Any, reason: Any, _rest: Any) -> None:
     write("refused" if reason.is_failure else "online")
-
-
-def on_disconnect(*_arguments: object) -> None:
-    write("lost")
 
 
 def on_message(_client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
@@ -39,6 +40,41 @@ def publish(client: mqtt.Client, topic: str, qos: int, *texts: str, retain: bool
     write("published", topic)
 
 
+def connect_again(client: mqtt.Client, host: str, port: int, ca: str) -> None:
+    """Connect again, once the server answers a TLS handshake.
+
+    If an attempt fails, paho-mqtt 2.2 forgets which messages it has released, and publishes them
+    again as new ones (`_messages_reconnect_reset_out`).
+    """
+    client.loop_stop()
+    context = ssl.create_default_context(cafile=ca)
+    while True:
+        try:
+            with socket.create_connection((host, port)) as plain:
+                context.wrap_socket(plain, server_hostname=host).close()
+            break
+        except OSError:
+            time.sleep(DELAY_S)
+    client.reconnect()
+    client.loop_start()
+
+
+def run(client: mqtt.Client, granted: dict[int | None, str]) -> None:
+    """Carry out the commands; `granted` gets the filter of each SUBSCRIBE by its identifier."""
+    for line in sys.stdin:
+        match line.split():
+            case ["subscribe", filter_, qos]:
+                granted[client.subscribe(filter_, int(qos))[1]] = filter_
+            case ["publish", topic, qos, text]:
+                publish(client, topic, int(qos), text)
+            case ["retain", topic, text]:
+                publish(client, topic, 1, text, retain=True)
+            case ["count", topic, number]:
+                publish(client, topic, 2, *map(str, range(int(number))))
+            case ["quit"]:
+                break
+
+
 def main() -> None:
     host, port, jid, ca, transport, _mechanism, version, *will = sys.argv[1:]
     user, _, client_id = jid.partition("/")
@@ -49,15 +85,19 @@ def main() -> None:
         clean_session=None if is_v5 else False,
         protocol=mqtt.MQTTv5 if is_v5 else mqtt.MQTTv311,
         transport="websockets" if transport == "wss" else "tcp",
+        reconnect_on_failure=False,
     )
     client.username_pw_set(user, os.environ["CLIENT_PASSWORD"])
     client.tls_set(ca)
-    client.reconnect_delay_set(1, 1)
-    client.on_connect, client.on_disconnect, client.on_message = (
-        on_connect,
-        on_disconnect,
-        on_message,
-    )
+    is_ending = False
+
+    def on_disconnect(*_arguments: object) -> None:
+        write("lost")
+        if not is_ending:
+            threading.Thread(target=connect_again, args=(client, host, int(port), ca)).start()
+
+    client.on_connect, client.on_message = on_connect, on_message
+    client.on_disconnect = on_disconnect
     granted: dict[int | None, str] = {}
 
     def on_subscribe(
@@ -75,18 +115,8 @@ def main() -> None:
         options = {"clean_start": False, "properties": properties}
     client.connect(host, int(port), **options)
     client.loop_start()
-    for line in sys.stdin:
-        match line.split():
-            case ["subscribe", filter_, qos]:
-                granted[client.subscribe(filter_, int(qos))[1]] = filter_
-            case ["publish", topic, qos, text]:
-                publish(client, topic, int(qos), text)
-            case ["retain", topic, text]:
-                publish(client, topic, 1, text, retain=True)
-            case ["count", topic, number]:
-                publish(client, topic, 2, *map(str, range(int(number))))
-            case ["quit"]:
-                break
+    run(client, granted)
+    is_ending = True
     client.disconnect()
     client.loop_stop()
 
