@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable
+from itertools import takewhile
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T", bound="Hashable")
@@ -152,6 +153,11 @@ def matches(filter: str, name: str) -> bool:
     return len(levels) == len(wanted) and all(
         want in (ONE_LEVEL, level) for want, level in zip(wanted, levels, strict=True)
     )
+
+
+def fixed_levels(filter: str) -> list[str]:
+    """Return the levels of a filter before its first wildcard."""
+    return list(takewhile(lambda level: level not in WILDCARDS, filter.split("/")))
 
 
 def matches_any(filters: Iterable[str], name: str) -> bool:

@@ -213,8 +213,8 @@ class Limits(Section, frozen=True, kw_only=True):
     subscriptions_per_account: Annotated[int, option("subscriptions", ge=1)] = 100
     """Maximum subscriptions of one account."""
     last_items: Annotated[int, option("items", ge=1)] = 100
-    """Maximum last items sent to a new subscription to a topic filter. If more nodes match, the
-    newest items are sent."""
+    """Maximum last items sent at once to a new subscription to a topic filter. If more nodes match,
+    a subscription of XMPP gets the newest items, and one of MQTT the others as its client reads."""
     items: Annotated[int, option("items", ge=1)] = 50_000
     """Maximum items stored in all nodes, queues excluded."""
     items_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 64 * MIB

@@ -234,7 +234,8 @@ class Session(ABC, Generic[R]):
             self._write(answer)
 
     def deliver(self, message: SentMessage, receipt: Receipt | None) -> None:
-        """Send a unit of work's message to the session, unless its protocol has no encoder for it.
+        """Send a unit of work's message to the session, unless its protocol has no encoder for it;
+        a stored one then counts as delivered.
 
         If it comes from another account and there is no room, pass it to the overflow. `receipt`
         names the row that stores it, if any.
@@ -245,6 +246,8 @@ class Session(ABC, Generic[R]):
             return
         data = self.encode(message)
         if not data:
+            if receipt is not None:
+                self._confirm([receipt])  # it is not sent, now or later
             return
         if receipt is not None:
             self._send(data, receipt)

@@ -47,6 +47,7 @@ from edge.features.outbox.store.image import OutboxRow as OutboxRow
 from edge.features.outbox.store.outbox import OutgoingMessage as OutgoingMessage
 from edge.features.outbox.store.outbox import find as find
 from edge.features.outbox.store.outbox import find_by_source as find_by_source
+from edge.features.outbox.store.outbox import find_of_session as find_of_session
 from edge.features.outbox.store.outbox import is_in_flight as is_in_flight
 from edge.features.outbox.store.outbox import remove as remove
 from edge.features.outbox.store.outbox import reserve as reserve
@@ -199,6 +200,11 @@ ended without an answer, so that another session can have the item.
 Arguments: the row of the message, which the hook must remove from the outbox; the `Input` that
 ended it, and its new state; the failure to report if it was not delivered.
 """
+
+
+ANSWERED: Final = Event[[Context, Transaction, str]]()
+"""Hook event: a session has answered a message of an account, which may have finished it. The
+argument is the account's name."""
 
 
 # Adding messages
@@ -681,6 +687,7 @@ def _apply_answer(
     if is_success or outbox.is_in_flight(tx, row):
         _apply(context, tx, row, event, failure)
         send_ready(context, tx, row.recipient)
+        context.hooks.trigger(ANSWERED, context, tx, row.recipient)
 
 
 def find_by_message_id(tx: Transaction, session: SessionRow, id: int) -> OutboxRow | None:
@@ -802,7 +809,7 @@ def on_state_end(context: Context, tx: Transaction, full: str) -> None:
     """
     ended = DeliveryFailure(FailureReason.SESSIONS_LOST, "the device's session ended")
     dropped = 0
-    found = outbox.find_of_session(tx, full.partition("@")[0], full)
+    found = find_of_session(tx, full.partition("@")[0], full)
     for row in _reread(tx, [row for row in found if row.queue_item is None]):
         if row.only_session is not None:
             outbox.remove(tx, row)

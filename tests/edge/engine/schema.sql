@@ -365,6 +365,18 @@ CREATE TABLE released_pages (
     PRIMARY KEY (source, slot)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE retained_progress (
+    subscription INTEGER PRIMARY KEY REFERENCES subscriptions (id) ON DELETE CASCADE,
+    next TEXT NOT NULL, -- the name from which on nodes are to be read, in the order of names
+    last INTEGER NOT NULL -- the newest item when the subscription was made
+) STRICT;
+
+CREATE TABLE retained_sent (
+    subscription INTEGER NOT NULL REFERENCES retained_progress (subscription) ON DELETE CASCADE,
+    item INTEGER NOT NULL, -- number of its row
+    PRIMARY KEY (subscription, item)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE roster (
     account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
     jid TEXT NOT NULL,

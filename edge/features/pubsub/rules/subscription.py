@@ -95,8 +95,8 @@ class DeliveryOptions(NamedTuple):
     `no_local` is whether the subscriber does not get what itself has published, and
     `retain_as_published` whether a delivery says that the publication asked to retain the item.
     `only_items` is whether the subscriber gets published items and no other notifications, such as
-    those of deleted items. `identifier` is the number by which deliveries name the subscription, 0
-    for none. The defaults apply to XMPP.
+    those of deleted items, and at first all retained ones (`service.retained`). `identifier` is the
+    number by which deliveries name the subscription, 0 for none. The defaults apply to XMPP.
     """
 
     no_local: bool = False

@@ -22,9 +22,10 @@ from edge.engine.dispatch.encoding import pack
 from edge.engine.dispatch.hooks import Context, Hooks
 from edge.engine.dispatch.item_attributes import ItemAttributes, Properties
 from edge.engine.log.refusals import log_source
-from edge.engine.rules.quota import charge
+from edge.engine.rules.quota import ExceededLimit, charge
 from edge.engine.sessions import sessions
-from edge.engine.store.database import Transaction
+from edge.engine.store import in_flight
+from edge.engine.store.database import Receipt, Transaction
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
 from edge.features.messages.rules import Outcome
@@ -35,8 +36,9 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
-from edge.features.pubsub.store import items, nodes, subscriptions
+from edge.features.pubsub.store import items, nodes, retained, subscriptions
 from edge.features.pubsub.store import recipients as store
+from edge.features.pubsub.store.items import StoredItem
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.topics import matches, matches_any
@@ -46,7 +48,10 @@ LAST_ITEMS: Final = "last_items"
 
 BYTES_DIVISOR: Final = 4
 """Divisor of `limits.unacknowledged_bytes`: the quotient is the maximum size of the last items that
-a new subscription gets, in bytes."""
+a new subscription gets at once, in bytes."""
+
+RETAINED_RECEIPT: Final = "retained"
+"""`Receipt.kind` of a last item sent at QoS 0; its number is the item's position."""
 
 
 class ItemPublished(Struct, frozen=True, array_like=True, tag="published"):
@@ -225,6 +230,8 @@ def announce_item(
     qos, retain, type_ = attributes.qos, bool(attributes.retain), _message_type(node.config)
     together: dict[str, list[Subscription]] = {}  # those of a JID that get it once
     for subscription, subid, has_options in found:
+        if has_options and retained.is_pending(tx, subscription.id):
+            _send_retained_before(context, tx, subscription, node)
         if not has_options:
             notification = Notification(event, subscription.jid, type_, subid)
             send(context, tx, subscription, notification, qos)
@@ -295,18 +302,63 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
         if one.queue is None and one.jid == subscription.jid and one.id != subscription.id
     ]
     for node in reversed(_nodes_with_last_items(context, tx, subscription)):
-        item = items.last(tx, node.id)
-        if item is None or (item.expires is not None and item.expires <= tx.now.service):
-            continue
-        if not _is_excluded(subscription, item.publisher):
-            id, attributes = item.id, item.attributes
-            event = published(tx, node, id, item.payload, item.publisher, attributes, item.expires)
-            event = replace(event, retain=True)
+        item = find_last_item(tx, subscription, node)
+        if item is not None:
             subid = subscription.subid if any(_is_to(one, node) for one in others) else None
-            to, type_ = subscription.jid, _message_type(node.config)
-            own = identifiers((subscription.options.delivery,))
-            notification = Notification(event, to, type_, subid, item.published, own)
-            send(context, tx, subscription, notification, attributes.qos)
+            notification = _last_item(tx, subscription, node, item, subid)
+            send(context, tx, subscription, notification, item.attributes.qos)
+
+
+def find_last_item(tx: Transaction, subscription: Subscription, node: Node) -> StoredItem | None:
+    """Return the last item of a node if a subscription may get it at first."""
+    item = items.last(tx, node.id) if _sends_last_item(node.config) else None
+    if item is None or (item.expires is not None and item.expires <= tx.now.service):
+        return None
+    return None if _is_excluded(subscription, item.publisher) else item
+
+
+def _last_item(
+    tx: Transaction, subscription: Subscription, node: Node, item: StoredItem, subid: str | None
+) -> Notification:
+    id, payload, publisher, attributes = item.id, item.payload, item.publisher, item.attributes
+    event = published(tx, node, id, payload, publisher, attributes, item.expires)
+    event = replace(event, retain=True)
+    to, type_ = subscription.jid, _message_type(node.config)
+    own = identifiers((subscription.options.delivery,))
+    return Notification(event, to, type_, subid, item.published, own)
+
+
+def send_last_item(
+    context: Context, tx: Transaction, subscription: Subscription, node: Node, item: StoredItem
+) -> ExceededLimit | None:
+    """Send the last item of a node to the session of a subscription. If the outbox has no room for
+    it, send nothing and return the exceeded limit."""
+    notification = _last_item(tx, subscription, node, item, None)
+    qos = min(subscription.options.qos, item.attributes.qos)
+    if qos:
+        return _enqueue(context, tx, subscription, notification, qos)
+    session = sessions.find(tx, subscription.jid)
+    if session is not None:
+        receipt = Receipt(RETAINED_RECEIPT, item.position)
+        in_flight.begin(tx, receipt, session.generation)
+        tx.send(session.generation, notification, receipt)
+    return None
+
+
+def _send_retained_before(
+    context: Context, tx: Transaction, subscription: Subscription, node: Node
+) -> None:
+    """Send a subscription the retained item of a node that it is still to get, before a newer item
+    of the node."""
+    number, item = subscription.id, find_last_item(tx, subscription, node)
+    progress = retained.get(tx, number)
+    if item is None or progress is None or sessions.find(tx, subscription.jid) is None:
+        return
+    is_done = node.name < progress.next or item.position > progress.last
+    if is_done or item.position in retained.sent(tx, number):
+        return
+    if send_last_item(context, tx, subscription, node, item) is None:
+        retained.mark_sent(tx, number, item.position)
 
 
 def _nodes_with_last_items(
@@ -386,18 +438,30 @@ def send(
     if not (qos and max_qos):
         _send_plain(context, tx, subscription, notification)
         return
-    qos = min(qos, max_qos)
+    exceeded = _enqueue(context, tx, subscription, notification, min(qos, max_qos))
+    if exceeded is not None:
+        log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
+
+
+def _enqueue(
+    context: Context,
+    tx: Transaction,
+    subscription: Subscription,
+    notification: Notification,
+    qos: int,
+) -> ExceededLimit | None:
+    """Add a notification to the outbox; if that has no room, do nothing and return the limit."""
     content = pack(context, notification._replace(to=None))
     only = subscription.jid if "/" in subscription.jid else None
     account, size = subscription.account, charge(only or "", content.body)
     exceeded = outbox.exceeded_limit(context, tx, account, None, size)
     if exceeded is not None:
-        log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
-        return
+        return exceeded
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
     source = _outbox_source(context, subscription)
     message = OutgoingMessage(source, sender, None, qos, content, size, only)
     outbox.enqueue(context, tx, account, message)
+    return None
 
 
 def _send_plain(

@@ -39,6 +39,7 @@ from edge.features.pubsub.service import (
     live_topics,
     notifications,
     queueing,
+    retained,
     topic_rights,
 )
 from edge.features.pubsub.service.errors import PubsubError
@@ -203,11 +204,20 @@ def subscribe(
     elif values or delivery is not None:
         found = _change(context, tx, found, new)
     if found.queue is None:
-        sends_items = new.delivery.retain_handling.sends_items(is_new=is_new)
-        if sends_items:
-            notifications.send_last_items(context, tx, found)
-        live_topics.note_subscribed(context, tx, found, wants_values=sends_items)
+        _send_present_items(context, tx, found, is_new=is_new)
     return found
+
+
+def _send_present_items(
+    context: Context, tx: Transaction, subscription: Subscription, *, is_new: bool
+) -> None:
+    delivery = subscription.options.delivery
+    is_wanted = delivery.retain_handling.sends_items(is_new=is_new)
+    if is_wanted and delivery.only_items:
+        retained.begin(context, tx, subscription)
+    elif is_wanted:
+        notifications.send_last_items(context, tx, subscription)
+    live_topics.note_subscribed(context, tx, subscription, wants_values=is_wanted)
 
 
 def _find_subject(

@@ -51,6 +51,7 @@ _COLUMNS: Final = "SELECT id, name, owner, config, items, bytes FROM nodes"
 _GET: Final = f"{_COLUMNS} WHERE name = ?"
 _BY_ID: Final = f"{_COLUMNS} WHERE id = ?"
 _PAGE: Final = f"{_COLUMNS} WHERE name > ? ORDER BY name LIMIT ?"
+_PAGE_FROM: Final = f"{_COLUMNS} WHERE name >= ? AND items > 0 ORDER BY name LIMIT ?"
 _ADD: Final = "INSERT INTO nodes (name, owner, config) VALUES (?, ?, ?) RETURNING id"
 _SAVE: Final = "UPDATE nodes SET config = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM nodes WHERE id = ?"
@@ -151,6 +152,12 @@ def remove(tx: Transaction, id: int) -> None:
 def page(tx: Transaction, after: str, limit: int) -> list[Node]:
     """Return at most `limit` nodes whose names sort after `after`, in order."""
     return [node for row in tx.rows(_PAGE, (after, limit)) if (node := _node(row)) is not None]
+
+
+def page_from(tx: Transaction, first: str, limit: int) -> list[Node]:
+    """Return at most `limit` nodes with items, from the name `first` on, in the order of names."""
+    rows = tx.rows(_PAGE_FROM, (first, limit))
+    return [node for row in rows if (node := _node(row)) is not None]
 
 
 def count(tx: Transaction, creator: str | None = None) -> int:

@@ -24,7 +24,7 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionKind,
     SubscriptionOptions,
 )
-from edge.features.pubsub.store import recipients
+from edge.features.pubsub.store import recipients, retained
 from edge.topics import Trie
 
 BATCH: Final = 64
@@ -175,6 +175,7 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
     tx.run(_REMOVE, (subscription.id,))
     recipients.forget(tx)
+    retained.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None or subscription.filter is None:
         return

@@ -17,9 +17,11 @@ from edge.engine.rules.access import Sender
 from edge.engine.sessions import sessions
 from edge.engine.store.database import Transaction
 from edge.features.custody import service
+from edge.features.custody.service import CustodyError
 from edge.features.outbox.store import dead_letters
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.publishing import NewItem
+from edge.features.pubsub.store import items, nodes
 from edge.jid import Jid
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.pubsub import NODE, SERVICE
@@ -151,6 +153,22 @@ def test_an_item_is_published_although_no_events_can_be_read(
 def test_an_empty_payload_is_no_unreadable_one(gateway: Gateway) -> None:
     hand_over(gateway, b"", SAID)
     assert gateway.events("system") == []
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_full_database_still_deletes_retained_items(build: MakeGateway, qos: int) -> None:
+    gateway = build(topics=["plant/+"], database_bytes=8 << 20, database_reserve=4 << 20)
+
+    def keep(tx: Transaction) -> None:
+        node = nodes.get(tx, NODE)
+        assert node is not None
+        items.put(tx, node.id, "kept", PUMP, JSON, 100)
+
+    gateway.commit(keep)
+    with pytest.raises(CustodyError, match="the limit database_bytes"):
+        hand_over(gateway, JSON, SAID, qos=1)
+    hand_over(gateway, b"", SAID, qos=qos)
+    assert gateway.count("SELECT count(*) FROM items") == 0
 
 
 def ruled(build: MakeGateway, **options: Any) -> Gateway:

@@ -1,0 +1,114 @@
+"""Store how far subscriptions have got with the retained items of nodes (`service.retained`).
+
+The numbers of such subscriptions are also in memory (`Transaction.cache`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from edge.engine.store.database import Transaction
+
+
+class Progress(NamedTuple):
+    """The progress of a subscription: nodes whose names are less than `next` are done, and items
+    after the position `last` are newer than the subscription."""
+
+    next: str
+    last: int
+
+
+class _Pending(NamedTuple):
+    """The subscriptions in progress: by account, pairs of a full JID and a number, in the order of
+    subscribing; and the numbers of all."""
+
+    of_account: dict[str, list[tuple[str, int]]]
+    numbers: set[int]
+
+
+_CACHE: Final = "retained items in progress"
+
+_BEGIN: Final = """
+INSERT OR REPLACE INTO retained_progress (subscription, next, last)
+VALUES (?, ?, (SELECT coalesce(max(id), 0) FROM items))
+"""
+_GET: Final = "SELECT next, last FROM retained_progress WHERE subscription = ?"
+_SAVE: Final = "UPDATE retained_progress SET next = ? WHERE subscription = ?"
+_END: Final = "DELETE FROM retained_progress WHERE subscription = ?"
+_PENDING: Final = """
+SELECT s.jid, s.id FROM retained_progress AS r JOIN subscriptions AS s ON s.id = r.subscription
+ORDER BY s.id
+"""
+_SENT: Final = "SELECT item FROM retained_sent WHERE subscription = ?"
+_MARK_SENT: Final = "INSERT INTO retained_sent (subscription, item) VALUES (?, ?)"
+
+
+def begin(tx: Transaction, subscription: int, next: str) -> None:
+    """Begin to send a subscription the items of nodes from the name `next` on, or begin again."""
+    tx.run(_BEGIN, (subscription, next))
+    forget(tx)
+
+
+def get(tx: Transaction, subscription: int) -> Progress | None:
+    """Return the progress of a subscription; `None` if nothing is left to send."""
+    row = tx.row(_GET, (subscription,))
+    return None if row is None else Progress(*row)
+
+
+def save(tx: Transaction, subscription: int, next: str) -> None:
+    """Record that the nodes before the name `next` are done."""
+    tx.run(_SAVE, (next, subscription))
+
+
+def end(tx: Transaction, subscription: int) -> None:
+    """Record that nothing is left to send."""
+    tx.run(_END, (subscription,))
+    forget(tx)
+
+
+def sent(tx: Transaction, subscription: int) -> set[int]:
+    """Return the positions of the items that were sent before their turn; at most one for each
+    node."""
+    return {int(item) for (item,) in tx.rows(_SENT, (subscription,))}
+
+
+def mark_sent(tx: Transaction, subscription: int, item: int) -> None:
+    """Record that an item, given by its position, was sent before its turn."""
+    tx.run(_MARK_SENT, (subscription, item))
+
+
+def of_account(tx: Transaction, account: str) -> list[tuple[str, int]]:
+    """Return the subscriptions of an account that are in progress, as pairs of a full JID and a
+    number."""
+    return _pending(tx).of_account.get(account, [])
+
+
+def jids(tx: Transaction) -> list[str]:
+    """Return the full JIDs of all subscriptions in progress; at most `limits.subscriptions`."""
+    found = (jid for of_account in _pending(tx).of_account.values() for jid, _ in of_account)
+    return list(dict.fromkeys(found))
+
+
+def is_pending(tx: Transaction, subscription: int) -> bool:
+    """Return whether a subscription is in progress."""
+    return subscription in _pending(tx).numbers
+
+
+def forget(tx: Transaction) -> None:
+    """Drop what is cached, because subscriptions or their progress have changed."""
+    tx.cache.pop(_CACHE, None)
+
+
+def load(tx: Transaction) -> None:
+    """Read the subscriptions in progress into memory, unless they are there."""
+    _pending(tx)
+
+
+def _pending(tx: Transaction) -> _Pending:
+    found: _Pending | None = tx.cache.get(_CACHE)
+    if found is None:
+        found = tx.cache[_CACHE] = _Pending({}, set())
+        for jid, number in tx.rows(_PENDING):
+            found.of_account.setdefault(jid.partition("@")[0], []).append((jid, number))
+            found.numbers.add(number)
+    return found
