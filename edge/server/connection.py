@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         self._next_turn: asyncio.Handle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None  # set while the peer does not read
         self._timer: asyncio.TimerHandle | None = None
-        self._rate_limiter = ReadRateLimiter(context, lambda: self.peer, self._process)
+        self._rate_limiter = ReadRateLimiter(context, self)
         self.secure = False
         self.closed = False
         self.written = 0

@@ -7,8 +7,7 @@ first pause of an account or address within `limits.refusal_window` is logged as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from edge.config.limits import Limits
 from edge.server.server_context import ServerContext
@@ -59,24 +58,28 @@ class LeakyBuckets:
         return max(requests, excess, MIN_PAUSE)
 
 
+class Limited(Protocol):
+    """A connection whose rate is limited."""
+
+    @property
+    def peer(self) -> str:
+        """Return the connection's account or address, for the event log."""
+
+    def resume_reading(self) -> None:
+        """Continue after a pause."""
+
+
 class ReadRateLimiter:
-    """The rate limit of one connection.
+    """The rate limit of one connection, `owner`.
 
     As long as no bucket exceeds its limit, the clock is read once per read of the socket.
-
-    Args:
-        source: returns the connection's account or address, for the event log.
-        resume: called when a pause is over.
     """
 
-    __slots__ = ("_buckets", "_context", "_resume", "_source", "_timer")
+    __slots__ = ("_buckets", "_context", "_owner", "_timer")
 
-    def __init__(
-        self, context: ServerContext, source: Callable[[], str], resume: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: ServerContext, owner: Limited) -> None:
         self._context = context
-        self._source = source
-        self._resume = resume
+        self._owner = owner
         self._buckets = LeakyBuckets(context.settings.limits, context.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
@@ -124,7 +127,7 @@ class ReadRateLimiter:
             self._start_timer()
         else:
             self._end_pause()
-            self._resume()
+            self._owner.resume_reading()
 
     def _end_pause(self) -> None:
         self._timer = None
@@ -135,4 +138,4 @@ class ReadRateLimiter:
         by_bytes = self._buckets.bytes > limits.bytes_at_once
         limit = limits.bytes_per_second if by_bytes else limits.stanzas_per_second
         now = self._context.loop.time()
-        self._context.refusal_log.log_once_per_window(self._source(), "rate", limit, now)
+        self._context.refusal_log.log_once_per_window(self._owner.peer, "rate", limit, now)

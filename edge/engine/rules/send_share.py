@@ -7,6 +7,7 @@ and the gateway's own messages have room. An empty share takes one message, howe
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from edge.engine.rules.quota import NO_USAGE, Usage
@@ -27,14 +28,19 @@ def has_room(buffer: Usage, used: Usage, by_sender: Usage, size: int) -> bool:
     return all_senders.has_room(used, size) and each.has_room(by_sender, size)
 
 
+@lru_cache(maxsize=4)  # all sessions have the same
+def _limits(messages: int, size: int) -> tuple[Usage, Usage]:
+    whole = Usage(messages, size)
+    return whole.divided_by(ALL_SENDERS), whole.divided_by(EACH_SENDER)
+
+
 class SendShares:
     """Use and limits of each sender's share of a session's buffer of `size` messages and bytes."""
 
     __slots__ = ("_all_limit", "_by_sender", "_each_limit", "used")
 
     def __init__(self, size: Usage) -> None:
-        self._all_limit = size.divided_by(ALL_SENDERS)
-        self._each_limit = size.divided_by(EACH_SENDER)
+        self._all_limit, self._each_limit = _limits(*size)
         self._by_sender: dict[str, Usage] = {}
         self.used = NO_USAGE
 

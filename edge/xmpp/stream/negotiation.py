@@ -77,6 +77,12 @@ class Negotiation:
         failures: number of failed authentication attempts.
     """
 
+    __slots__ = (
+        "_attempt", "_bind_failures", "_bind_request", "_certificate", "_failure", "_features",
+        "_header_sent", "_inline", "_max_bytes", "_more", "_opener", "_pending", "_require_tls",
+        "_stream_id", "_verifier", "domain", "failures", "mechanism", "secure", "state", "username",
+    )  # fmt: skip
+
     def __init__(
         self,
         domain: str,
