@@ -1,6 +1,7 @@
-"""A dashboard that subscribes to everything on a gateway with 10,000 retained messages, over MQTT.
+"""A gateway with 10,000 retained messages, more than its limit of nodes, over MQTT.
 
-It reads slowly, and others publish meanwhile. The gateway's memory stays within a bound.
+A dashboard subscribes to everything and reads slowly, and others publish meanwhile. The gateway's
+memory stays within a bound.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from edge.engine.rules.service_time import Now
 from edge.engine.store import database
 from edge.features.pubsub.service.nodes import OPEN
 from edge.features.pubsub.store import items, nodes
-from edge.mqtt.packets import Publish
+from edge.mqtt.packets import Property, PubAck, Publish, PubRec
+from edge.mqtt.reasons import Reason
 from tests.helpers.gateway import NO_RATE_LIMITS, Gateway
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process
@@ -74,6 +76,19 @@ def waiting(gateway: Gateway) -> int:
     with closing(database.connect_reader(gateway.folder / database.FILE_NAME)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
         return int(count)
+
+
+@pytest.mark.parametrize(("qos", "answer"), [(1, PubAck), (2, PubRec)])
+async def test_the_limit_of_nodes_is_named_and_concerns_new_retained_messages_alone(
+    process: Process, qos: int, answer: type[PubAck | PubRec]
+) -> None:
+    async with await MqttClient.connect(process, "pump1") as pump:
+        why = {Property.REASON_STRING: "the limit nodes_per_account = 2500 is reached"}
+        refused = answer(1, Reason.QUOTA_EXCEEDED, why)
+        assert await pump.ask(Publish("new", b"x", qos, retain=True, id=1)) == refused
+        await pump.publish("new", b"x", qos)
+        await pump.publish("new", b"", qos, retain=True)
+        await pump.publish("site/00000", PAYLOAD, qos, retain=True)
 
 
 @pytest.mark.parametrize("qos", [0, 1, pytest.param(2, marks=pytest.mark.long)])

@@ -352,7 +352,10 @@ def _send_retained_before(
     of the node."""
     number, item = subscription.id, find_last_item(tx, subscription, node)
     progress = retained.get(tx, number)
-    if item is None or progress is None or sessions.find(tx, subscription.jid) is None:
+    if item is None or progress is None:
+        return
+    waits = bool(subscription.options.qos and item.attributes.qos)  # for a session that is away
+    if not waits and sessions.find(tx, subscription.jid) is None:
         return
     is_done = node.name < progress.next or item.position > progress.last
     if is_done or item.position in retained.sent(tx, number):

@@ -82,7 +82,7 @@ def _send_part(context: Context, tx: Transaction, subscription: Subscription, ro
     below = "".join(f"{level}/" for level in fixed_levels(filter))
     sent = retained.sent(tx, number)
     count = room.nodes + 1 if is_filter(filter) else 1
-    for node in nodes.page_from(tx, progress.next, count):
+    for node in nodes.with_items_from(tx, progress.next, count):
         if node.name > below and not node.name.startswith(below):
             break  # no later name matches
         if room.items <= 0 or room.bytes <= 0 or room.nodes <= 0:

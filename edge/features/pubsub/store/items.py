@@ -118,7 +118,7 @@ _COUNT_BEFORE: Final = "SELECT count(*) FROM main.items WHERE node = ? AND id < 
 _PURGE: Final = "DELETE FROM main.items WHERE node = ?"
 _OLDEST: Final = """
 SELECT id, author, publisher, bytes FROM main.items WHERE node = ? ORDER BY id
-LIMIT max(0, (SELECT items FROM main.nodes WHERE id = ?) - ?)
+LIMIT max(0, coalesce((SELECT items FROM main.nodes WHERE id = ?), 0) - ?)
 """
 _SAME: Final = "SELECT author, publisher, bytes FROM main.items WHERE node = ? AND item = ?"
 _REMOVE_ROW: Final = "DELETE FROM main.items WHERE id = ?"

@@ -6,6 +6,7 @@ numbers of items and bytes of each node. Nodes in use are cached in memory (`Tra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +52,7 @@ _COLUMNS: Final = "SELECT id, name, owner, config, items, bytes FROM nodes"
 _GET: Final = f"{_COLUMNS} WHERE name = ?"
 _BY_ID: Final = f"{_COLUMNS} WHERE id = ?"
 _PAGE: Final = f"{_COLUMNS} WHERE name > ? ORDER BY name LIMIT ?"
-_PAGE_FROM: Final = f"{_COLUMNS} WHERE name >= ? AND items > 0 ORDER BY name LIMIT ?"
+_WITH_ITEMS_FROM: Final = f"{_COLUMNS} WHERE name >= ? AND items > 0 ORDER BY name LIMIT ?"
 _ADD: Final = "INSERT INTO nodes (name, owner, config) VALUES (?, ?, ?) RETURNING id"
 _SAVE: Final = "UPDATE nodes SET config = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM nodes WHERE id = ?"
@@ -154,10 +155,13 @@ def page(tx: Transaction, after: str, limit: int) -> list[Node]:
     return [node for row in tx.rows(_PAGE, (after, limit)) if (node := _node(row)) is not None]
 
 
-def page_from(tx: Transaction, first: str, limit: int) -> list[Node]:
-    """Return at most `limit` nodes with items, from the name `first` on, in the order of names."""
-    rows = tx.rows(_PAGE_FROM, (first, limit))
-    return [node for row in rows if (node := _node(row)) is not None]
+def with_items_from(tx: Transaction, first: str, limit: int) -> Iterator[Node]:
+    """Yield at most `limit` nodes with items, from the name `first` on, in the order of names; rows
+    are read on demand."""
+    for row in tx.run(_WITH_ITEMS_FROM, (first, limit)):
+        node = _node(row)
+        if node is not None:
+            yield node
 
 
 def count(tx: Transaction, creator: str | None = None) -> int:

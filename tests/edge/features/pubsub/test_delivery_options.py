@@ -9,6 +9,7 @@ from edge.engine.sessions import sessions
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.subscription import DeliveryOptions, RetainHandling
 from edge.features.pubsub.service import subscriptions
+from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import (
     ItemPublished,
     NodeEvent,
@@ -126,6 +127,18 @@ def test_filters_get_the_retained_items_of_all_nodes(gateway: Gateway) -> None:
     publish_content(gateway, PUMP, "auto/b", b"3", PLAIN)
     subscribe(gateway, VALVE, "#", DeliveryOptions())
     assert payloads(gateway) == [(b"1", True), (b"2", True)]
+
+
+def test_the_limit_of_items_does_not_apply_to_replacing_and_deleting(build: MakeGateway) -> None:
+    gateway = build(items_per_source=8)
+    for number in range(8):
+        publish_content(gateway, PUMP, f"auto/{number}", b"1", RETAINED)
+    with pytest.raises(PubsubError, match="the limit items_per_source = 8 is reached"):
+        publish_content(gateway, PUMP, "auto/more", b"1", RETAINED)
+    publish_content(gateway, PUMP, "auto/7", b"2", RETAINED)
+    publish_content(gateway, PUMP, "auto/7", b"", RETAINED)
+    publish_content(gateway, PUMP, "auto/more", b"1", RETAINED)
+    assert stored_ids(gateway, PUMP, "auto/more") == ["i1"]
 
 
 # Options

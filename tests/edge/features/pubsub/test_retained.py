@@ -257,6 +257,20 @@ def test_a_durable_session_gets_the_rest_when_it_returns(gateway: Gateway, qos: 
     assert read_all(gateway) == names[4 if qos else 8 :]
 
 
+def test_nothing_overtakes_while_a_durable_session_is_away(gateway: Gateway) -> None:
+    retain(gateway, "abcdefgh")
+    subscribe(gateway, qos=1)
+    read(gateway, answers=False)
+    gateway.end(VALVE)
+    publish_content(gateway, PUMP, "auto/g", b"live", PLAIN)
+    connect(gateway)
+    found = []
+    while part := read(gateway):
+        found += part
+    assert [payload for name, payload in found if name == "g"] == [b"kept", b"live"]
+    assert sorted(name for name, payload in found if payload == b"kept") == list("abcdefgh")
+
+
 def test_a_new_request_begins_again_and_the_end_of_the_subscription_ends_it(
     gateway: Gateway,
 ) -> None:
