@@ -105,7 +105,8 @@ class SessionTeardown:
     def _retry(self) -> None:
         """Retry after a while; give up after `RETRIES`, or if too many bytes of messages wait."""
         context, limits = self._context, self._context.settings.limits
-        size = sum(estimate_size(message) for message in self._messages)
+        known: dict[int, int] = {}
+        size = sum(estimate_size(message, known) for message in self._messages)
         context.returning_bytes += size - self._waiting_bytes
         self._waiting_bytes = size
         if self._retries and context.returning_bytes <= limits.unacknowledged_total_bytes:

@@ -141,8 +141,8 @@ class UnreadablePayload(Exception):
 
 
 class PublishedItem(NamedTuple):
-    """An item for a node: ItemID, payload (empty if there is none), the payload's namespace, and
-    what else the publication says."""
+    """An item for a node: ItemID (empty if it gets a random one), payload (empty if there is none),
+    the payload's namespace, and what else the publication says."""
 
     id: str
     payload: bytes

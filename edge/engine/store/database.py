@@ -117,16 +117,24 @@ class Send(NamedTuple):
     receipt: Receipt | None = None
 
 
-def estimate_size(message: SentMessage) -> int:
-    """Return about how many bytes of memory a message takes until it is sent."""
+def estimate_size(message: SentMessage, known: dict[int, int]) -> int:
+    """Return about how many bytes of memory a message takes until it is sent.
+
+    `known` has the sizes of structs, by identity, that earlier messages have counted: a struct may
+    be in many of them.
+    """
     size = MESSAGE_OVERHEAD
     for field in message:
         if isinstance(field, (bytes, str)):
             size += len(field)
         elif isinstance(field, tuple):
-            size += estimate_size(field)
+            size += estimate_size(field, known)
         elif isinstance(field, msgspec.Struct):
-            size += estimate_size(msgspec.structs.astuple(field))
+            found = known.get(id(field))
+            if found is None:
+                found = estimate_size(msgspec.structs.astuple(field), known)
+                known[id(field)] = found
+            size += found
     return size
 
 

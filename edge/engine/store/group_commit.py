@@ -620,7 +620,8 @@ class Store:
 
 
 def _bytes(sends: Sequence[Send]) -> int:
-    return sum(estimate_size(send.message) for send in sends)
+    known: dict[int, int] = {}
+    return sum(estimate_size(send.message, known) for send in sends)
 
 
 def _report(error: Exception) -> None:

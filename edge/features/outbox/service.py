@@ -213,7 +213,7 @@ argument is the account's name."""
 def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMessage) -> None:
     """Append a message to the outbox of an account, if that exists, and send what can be sent."""
     row = outbox.new_row(tx, account, message)
-    session = _idle_target(context, tx, row)
+    session = _free_target(context, tx, row)
     step = None if session is None else rules.transition(row.qos, row.state, Input.SEND)
     if session is not None and step is not None:
         row = _row_sent(context, tx, row, session, step)
@@ -226,12 +226,18 @@ def enqueue(context: Context, tx: Transaction, account: str, message: OutgoingMe
         _send_row(context, tx, row, session)
 
 
-def _idle_target(context: Context, tx: Transaction, row: OutboxRow) -> SessionRow | None:
-    """Return the session for a new message, if the message is the only one of its account.
+def _free_target(context: Context, tx: Transaction, row: OutboxRow) -> SessionRow | None:
+    """Return the session for a new message, if the message is the only one of its account, or is
+    for an ordered session that has room for it.
 
     `None` leaves the decision to `send_ready`. A returned session is the one that `send_ready`
     would choose, too.
     """
+    if row.only_session is not None:
+        to = find_targets(context, tx, row.recipient).own_windows.get(row.only_session)
+        if to is not None and to.ordered and to.qos and not (to.accepts or to.detached):
+            window = _session_window(context.limits, to)
+            return to if outbox.has_room_in_turn(tx, row, to, window) else None
     if row.session is not None or not outbox.is_idle(tx, row.recipient, row.source):
         return None
     targets = find_targets(context, tx, row.recipient)
@@ -291,7 +297,7 @@ def send_ready(
             the caller has not finished a change: a session whose support is found runs hooks.
         queried: whether this has just been done.
     """
-    if not outbox.has_messages(tx, account):
+    if not outbox.may_have_sendable(tx, account):
         return
     limits, targets = context.limits, find_targets(context, tx, account)
     rows = _find_sendable(limits, tx, account, targets)
@@ -368,11 +374,14 @@ def _with_window(limits: Limits, one: Candidate, row: OutboxRow, targets: Target
     found = targets.own_windows.get(to or "")
     if found is None:
         return one
-    number = found.window or limits.outbox_window
-    window = Usage(number, limits.unacknowledged_bytes // WINDOW_DIVISOR)
-    own = SessionWindow(found.full, window, found.ids, found.ordered)
+    own = SessionWindow(found.full, _session_window(limits, found), found.ids, found.ordered)
     joins = to != row.session or not row.turn  # it was restored from the dead letters
     return one._replace(turn=row.turn, session=own, joins=joins)
+
+
+def _session_window(limits: Limits, session: SessionRow) -> Usage:
+    number = session.window or limits.outbox_window
+    return Usage(number, limits.unacknowledged_bytes // WINDOW_DIVISOR)
 
 
 def _send(
@@ -703,7 +712,8 @@ def find_by_message_id(tx: Transaction, session: SessionRow, id: int) -> OutboxR
 
 
 def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) -> bool:
-    """Release a message that a session has received, if the message is its account's only one.
+    """Release a message that a session has received, if the message is its account's only one, or
+    the session is ordered.
 
     This has the effect of `_apply` and `send_ready` in less time. Returns `False`, and changes
     nothing, if the caller has to call those.
@@ -714,7 +724,8 @@ def _release(context: Context, tx: Transaction, row: OutboxRow, sender: Sender) 
         step is None
         or session is None
         or session.qos is None
-        or not outbox.is_only_message(tx, row, session.generation)
+        or not (session.ordered or outbox.is_only_message(tx, row))
+        or not outbox.is_in_flight_to(tx, row, session.generation)
     ):
         return False
     received = _row_after(context, tx, row, step)

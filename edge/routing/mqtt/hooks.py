@@ -57,5 +57,8 @@ class MqttHooks(Registry):
     """Makers of packets, by the type of the message."""
     discards: dict[type[Any], DiscardHook] = field(default_factory=dict)
     """What finishes messages that cannot be sent, by the type of the message."""
+    encoded: dict[int, tuple[Publish, bytes]] = field(default_factory=dict)
+    """By version, the publication that was encoded last, and its bytes: at QoS 0 it usually goes to
+    several sessions."""
     on_connect: list[ConnectHook] = field(default_factory=list)
     on_disconnect: list[DisconnectHook] = field(default_factory=list)

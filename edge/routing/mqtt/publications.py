@@ -85,14 +85,27 @@ def publication(
     """
     if payload and content_type in context.hooks.exports:
         payload, content_type = _exported(context.hooks.exports[content_type], payload)
-    left = None if expires is None else expires - now()
+    left = None if expires is None else ceil(expires - now())
     if left is not None and left <= 0:
         return None
+    return _publish(topic, payload, content_type, item_properties, left, retain, identifiers)
+
+
+@lru_cache(maxsize=4)  # as above
+def _publish(
+    topic: str,
+    payload: bytes,
+    content_type: str,
+    item_properties: ItemProperties,
+    left: int | None,
+    retain: bool,
+    identifiers: tuple[int, ...],
+) -> Publish:
     found: dict[Property, Any] = {}
     if content_type not in ("", content_types.UNKNOWN):
         found[Property.CONTENT_TYPE] = content_type
     if left is not None:
-        found[Property.MESSAGE_EXPIRY] = ceil(left)
+        found[Property.MESSAGE_EXPIRY] = left
     if identifiers:
         found[Property.SUBSCRIPTION_ID] = identifiers
     if item_properties:

@@ -189,13 +189,23 @@ class MqttSession(Session[Request]):
         if packet is not None:
             if self._aliases is not None and isinstance(packet, Publish):
                 packet = self._aliases.shorten(packet)
-            data = encode(packet, self._peer.version)
+            data = self._encode(packet)
             if len(data) <= self._peer.max_packet:
                 return data
         if (discard := self._hooks.discards.get(type(message))) is not None:
             work = partial(discard, engine, message)
             store.submit(sessions.guarded(work, self.generation), lambda _outcome: None)
         return b""
+
+    def _encode(self, packet: Packet) -> bytes:
+        version = self._peer.version
+        last = self._hooks.encoded.get(version)
+        if last is not None and last[0] is packet:
+            return last[1]
+        data = encode(packet, version)
+        if isinstance(packet, Publish):
+            self._hooks.encoded[version] = packet, data
+        return data
 
     def _send(self, data: bytes, token: Token) -> None:
         if self._aliases is not None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.rules.quota import Usage, WaitingUsage
 from edge.engine.sessions import sessions
+from edge.engine.sessions.sessions import SessionRow
 from edge.engine.store import in_flight
 from edge.engine.store.database import MessageBytes, Receipt, Transaction
 from edge.engine.store.image import Changes, Table, write_rows
@@ -110,13 +111,50 @@ def is_idle(tx: Transaction, account: str, source: str) -> bool:
     )
 
 
-def is_only_message(tx: Transaction, row: OutboxRow, generation: int) -> bool:
-    """Return whether a message is the only one in its account's outbox and is in flight to this
-    session only; false if the account is revoked."""
+def may_have_sendable(tx: Transaction, account: str) -> bool:
+    """Return whether an account has a message that is queued, or was sent and is neither in flight
+    nor deferred."""
     image: OutboxImage = tx.cache.get(_IMAGE) or _load(tx)
-    outbox = image.accounts.get(row.recipient)
-    if outbox is None or outbox.queued or len(outbox.sent) > 1:
+    outbox = image.accounts.get(account)
+    if outbox is None or not outbox.sent:
+        return outbox is not None and bool(outbox.queued)
+    return bool(outbox.queued) or any(
+        not (row.deferred or is_in_flight(tx, row)) for row in outbox.sent.values()
+    )
+
+
+def has_room_in_turn(tx: Transaction, row: OutboxRow, session: SessionRow, window: Usage) -> bool:
+    """Return whether a new message, for an ordered session only, can be sent behind those that the
+    session has not finished; false if one of the account waits or is deferred, or the account or
+    the source is revoked."""
+    outbox = _image(tx).accounts.get(row.recipient)
+    sent = () if outbox is None else outbox.sent.values()
+    if outbox is not None and outbox.queued:
         return False
+    number, full, ids = row.row, session.full, session.ids or 0
+    messages = size = 0
+    for one in sent:
+        if one.deferred:
+            return False
+        if one.session == full:
+            if ids and (number - one.row) % ids == 0:
+                return False
+            messages += 1
+            size += one.bytes
+    if not window.has_room(Usage(messages, size), row.bytes):
+        return False
+    return not (_is_revoked(tx, row.recipient) or _is_source_revoked(tx, row.source))
+
+
+def is_only_message(tx: Transaction, row: OutboxRow) -> bool:
+    """Return whether a message is the only one in its account's outbox."""
+    outbox = _image(tx).accounts.get(row.recipient)
+    return outbox is not None and not outbox.queued and len(outbox.sent) == 1
+
+
+def is_in_flight_to(tx: Transaction, row: OutboxRow, generation: int) -> bool:
+    """Return whether a message is in flight to this session only; false if its account is
+    revoked."""
     in_flight_to = in_flight.generations(tx, _receipt(row.state, row.row))
     return in_flight_to == (generation,) and not _is_revoked(tx, row.recipient)
 

@@ -67,13 +67,13 @@ class NodeDestination:
         return publishing.check_room(context, tx, sender, node, item).exceeded
 
     def read(self, context: Context, message: Message) -> Contents:
-        """Return the body as an item with a random ItemID, delivered at the QoS of the message at
+        """Return the body as an item with a new ItemID, delivered at the QoS of the message at
         most; with its events if the node's items are logged and the body can be decoded."""
         node, body, attributes = message.to.resource, message.body, message.attributes
         logged = publishing.read_events(context, node, body, attributes.content_type)
         if attributes.qos != message.qos:
             attributes = attributes._replace(qos=message.qos)
-        item = PublishedItem(publishing.new_item_id(), body, "", attributes)
+        item = PublishedItem("", body, "", attributes)
         return Contents(logged.events, "", item, logged.unreadable)
 
     def check(
@@ -88,7 +88,7 @@ class NodeDestination:
         node = _accepted_node(context, tx, sender, message.to.resource)
         new = _new_item(tx, message, contents, item)
         try:
-            is_repeated = publishing.is_repeated(context, tx, sender, node, new)
+            is_repeated = item.id != "" and publishing.is_repeated(context, tx, sender, node, new)
         except PubsubError as error:
             return error.with_traceback(None)
         room = publishing.check_room(context, tx, sender, node, new)
@@ -137,7 +137,7 @@ def _new_item(
     if attributes.expiry is not None and message.since is not None:
         left = attributes.expiry - (tx.now.service - message.since)
         attributes = attributes._replace(expiry=max(left, 0.0))
-    return NewItem(item.id, item.payload, logged, attributes)
+    return NewItem(item.id or publishing.new_item_id(), item.payload, logged, attributes)
 
 
 def register_for_accounts(hooks: Hooks) -> None:

@@ -12,7 +12,6 @@ from xml.etree.ElementTree import Element
 
 from edge.engine.dispatch.hooks import Contents, Context, Message, PublishedItem
 from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES
-from edge.features.pubsub.service.publishing import new_item_id
 from edge.features.pubsub.xmpp.items import ITEM, read_payload
 from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import FragmentError
@@ -36,11 +35,11 @@ def _read_item(body: bytes) -> Contents:
     if found[0].name == ITEM and found[0].has_other_content():
         return Contents([], "an item must contain one element as its payload, and no text")
     if found[0].name != ITEM:
-        return _contents(new_item_id(), found)
+        return _contents("", found)
     id = found[0].attrs.get("id", "")
     if len(id.encode()) > MAX_ITEM_ID_BYTES:
         return Contents([], f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes")
-    return _contents(id or new_item_id(), found[0].children)
+    return _contents(id, found[0].children)
 
 
 def _contents(id: str, payloads: list[Child]) -> Contents:

@@ -162,8 +162,8 @@ async def test_an_encoder_that_fails_is_reported(gateway: Gateway) -> None:
 
 
 def test_the_size_counts_all_texts_and_bytes() -> None:
-    assert estimate_size(Reading("1234", bytes(100))) == MESSAGE_OVERHEAD + 104
-    assert estimate_size(Nested(1.0, Reading("1234"))) == 2 * MESSAGE_OVERHEAD + 4
+    assert estimate_size(Reading("1234", bytes(100)), {}) == MESSAGE_OVERHEAD + 104
+    assert estimate_size(Nested(1.0, Reading("1234")), {}) == 2 * MESSAGE_OVERHEAD + 4
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,26 @@ NUMBERED: Final = Declaration(
 )
 
 
-def connect(gateway: Gateway, declared: Declaration = NUMBERED, full: str = VALVE) -> bool:
-    """Bind a session that accepts messages; return whether its state was there."""
+def connect(
+    gateway: Gateway,
+    declared: Declaration = NUMBERED,
+    full: str = VALVE,
+    *,
+    for_account: bool = True,
+) -> bool:
+    """Bind a session that accepts messages, to its account or only to itself; return whether its
+    state was there."""
     gateway.bind(full, declared)
-    make_eligible(gateway, full)
+    make_eligible(gateway, full, priority=0 if for_account else -1)
+    if not for_account:
+        gateway.commit(lambda tx: become_ready(gateway, tx, full))
     return gateway.is_resumed
+
+
+def become_ready(gateway: Gateway, tx: Transaction, full: str) -> None:
+    sender = sessions.sender(tx, gateway.generation(full))
+    assert sender is not None
+    sessions.run_ready_hooks(gateway.router.context, tx, sender)
 
 
 def enqueue(
@@ -104,9 +119,10 @@ def test_unanswered_message_is_sent_again_only_after_a_reconnection(
     assert states(gateway) == []
 
 
-def test_window_counts_the_messages_of_each_session(gateway: Gateway) -> None:
-    connect(gateway, NUMBERED._replace(window=3))
-    connect(gateway, NUMBERED._replace(window=1), OTHER)
+@pytest.mark.parametrize("for_account", [True, False])
+def test_window_counts_the_messages_of_each_session(gateway: Gateway, for_account: bool) -> None:
+    connect(gateway, NUMBERED._replace(window=3), for_account=for_account)
+    connect(gateway, NUMBERED._replace(window=1), OTHER, for_account=for_account)
     enqueue(gateway, "a", "b", "c", "d", only=VALVE)
     enqueue(gateway, "e", "f", only=OTHER)
     first = take(gateway)
@@ -119,11 +135,12 @@ def test_window_counts_the_messages_of_each_session(gateway: Gateway) -> None:
     assert offered(gateway) == ["d"]
 
 
+@pytest.mark.parametrize("for_account", [True, False])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_messages_of_a_source_do_not_wait_for_answers_of_an_ordered_session(
-    gateway: Gateway, qos: int
+    gateway: Gateway, qos: int, for_account: bool
 ) -> None:
-    connect(gateway, NUMBERED._replace(window=3))
+    connect(gateway, NUMBERED._replace(window=3), for_account=for_account)
     connect(gateway, NUMBERED._replace(ordered=False), OTHER)
     enqueue(gateway, *"abcde", only=VALVE, qos=qos, source="s")
     enqueue(gateway, "f", "g", only=OTHER, qos=qos, source="t")
@@ -135,18 +152,21 @@ def test_messages_of_a_source_do_not_wait_for_answers_of_an_ordered_session(
         answer(gateway, release)
     assert offered(gateway) == ["d"]
     gateway.crash()
-    connect(gateway, NUMBERED._replace(window=3))
+    connect(gateway, NUMBERED._replace(window=3), for_account=for_account)
     assert offered(gateway) == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("for_account", [True, False])
 def test_a_message_is_not_overtaken_by_one_of_its_source_while_it_waits_for_its_id(
-    gateway: Gateway,
+    gateway: Gateway, for_account: bool
 ) -> None:
-    connect(gateway, NUMBERED._replace(ids=2))
+    connect(gateway, NUMBERED._replace(ids=2), for_account=for_account)
     enqueue(gateway, *"abcd", only=VALVE, qos=1, source="s")
     _first, second = take(gateway)
     answer(gateway, second)
     assert take(gateway) == [], "the third has the id of the first"
+    enqueue(gateway, "e", "f", only=VALVE, qos=1, source="s")
+    assert take(gateway) == []
 
 
 def test_sessions_without_a_window_share_that_of_their_account(gateway: Gateway) -> None:
