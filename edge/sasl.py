@@ -208,6 +208,8 @@ def begin(
 
 
 def _text(message: bytes) -> str:
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise SaslFailure("malformed-request", "the message is too long")
     try:
         return message.decode()
     except UnicodeDecodeError as error:

@@ -103,7 +103,7 @@ class PacketParser:
         self._source = Source(version, from_client)
         self._buffer = bytearray()  # the start of a packet
         self._needed = 0  # bytes that the buffer must have before it is parsed again
-        self._failed = False
+        self._ended = False
 
     @property
     def version(self) -> int:
@@ -118,9 +118,9 @@ class PacketParser:
     def feed(self, data: bytes | memoryview) -> list[Packet | Fault]:
         """Parse bytes; return the packets that they complete.
 
-        A fault is the last item that is ever returned; all that follows is ignored.
+        A fault or a DISCONNECT is the last item that is ever returned; all that follows is ignored.
         """
-        if self._failed:
+        if self._ended:
             return []
         buffer = self._buffer
         if buffer:
@@ -135,7 +135,7 @@ class PacketParser:
         try:
             parsed = self._parse(data, items)
         except ProtocolFault as fault:
-            self._failed = True
+            self._ended = True
             items.append(Fault(fault.reason, fault.text))
             return items
         if parsed < len(data):
@@ -173,7 +173,7 @@ class PacketParser:
             else:
                 items.append(self._packet(kind, Reader(data, body, end)))
                 source = self._source
-            at = end
+            at = size if self._ended else end
         self._needed = size - at + 1
         return at
 
@@ -186,6 +186,7 @@ class PacketParser:
                 raise malformed("there are bytes after its end")
         except ProtocolFault as fault:
             raise fault.within(kind.name) from None
+        self._ended = isinstance(packet, Disconnect)
         return packet
 
     def _read_version(self, reader: Reader) -> None:

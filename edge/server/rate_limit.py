@@ -94,9 +94,9 @@ class ReadRateLimiter:
         buckets.leak(self._context.loop.time())
         buckets.bytes += count
 
-    def count_request(self) -> None:
-        """Count a handled request."""
-        self._buckets.requests += 1
+    def count_request(self, number: int = 1) -> None:
+        """Count a handled request, or one that stands for a number of them."""
+        self._buckets.requests += number
 
     def is_paused(self) -> bool:
         """Return whether the connection must pause; begin a pause if a limit is exceeded."""

@@ -278,9 +278,11 @@ def test_a_refused_request_is_counted(tmp_path_factory: pytest.TempPathFactory) 
 async def test_clients_are_limited_as_on_other_ports(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A handshake or log-in that does not end is closed, and pings count towards the rate."""
+    """A handshake or log-in that does not end is closed, and pings and empty frames count towards
+    the rate."""
     limits = {"authenticate_time": 1.0, "stanzas_at_once": 16, "stanzas_per_second": 100}
-    gateway = Gateway(tmp_path_factory.mktemp("limited"), "pump1", **OPTIONS, **limits)
+    size = {"bytes_at_once": 65_536, "bytes_per_second": 1024}
+    gateway = Gateway(tmp_path_factory.mktemp("limited"), "pump1", **OPTIONS, **limits, **size)
     gateway.configure_section("mqtt", require_tls=False, listen_ws="127.0.0.1:0")
     with gateway.run() as process:
         reader, writer = await asyncio.open_connection(*process.host_port("mqttws"))
@@ -295,7 +297,11 @@ async def test_clients_are_limited_as_on_other_ports(
             client.frames.raw.write(frame(PING, b"") * 60)
             await client.sync()
             assert len(client.frames.pongs) == 60
-        process.wait_for_stderr("limit rate")
+        process.wait_for_stderr("limit rate (source=pump1@gw.example")
+        async with await WebSocketClient.open(process) as stranger:
+            stranger.frames.raw.write(frame(BINARY, b"") * 12_000)
+            assert await stranger.receive() is None
+        process.wait_for_stderr("limit rate (source=127.0.0.1")
 
 
 def test_the_server_of_aiohttp_is_imported_only_if_it_is_needed() -> None:

@@ -164,12 +164,15 @@ FROM_SERVER: tuple[Kind, ...] = (
 
 @st.composite
 def packets(draw: Draw) -> list[Sent]:
-    """Draw packets of one version and direction; those of a client begin with CONNECT."""
+    """Draw packets of one version and direction; those of a client begin with CONNECT,
+    and a DISCONNECT is the last."""
     context = Sent(PingReq(), draw(st.sampled_from([V5, V311])), draw(st.booleans()))
     kinds = FROM_CLIENT if context.from_client else FROM_SERVER
     if context.version == V311:
         kinds = tuple(k for k in kinds if k is not auth and (k is not disconnect or context[2]))
     chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4))
+    if disconnect in chosen:
+        del chosen[chosen.index(disconnect) + 1 :]
     if context.from_client:
         chosen = [connect, *chosen]
     return [context._replace(packet=kind(draw, context)) for kind in chosen]

@@ -22,6 +22,7 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from edge import jid
 from edge.engine.dispatch import item_attributes
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.rules.quota import NO_USAGE, EvictionCandidate, charge
@@ -37,10 +38,6 @@ KEY_BYTES: Final = 8
 
 MSG_ID_BYTES: Final = 5
 """Bytes of a released message's key that are a hash of the msgId; the others hash the sender."""
-
-MAX_CACHED: Final = 4096
-"""Maximum characters of a sender whose hash is cached; the client identifiers of MQTT, of which it
-has one, have up to 65,535 bytes."""
 
 PAGE_KEYS: Final = 32
 
@@ -606,7 +603,7 @@ def _key(sender: str, msg_id: str) -> bytes:
 
 def hash_sender(sender: str) -> bytes:
     """Return the hash of a session's full JID, the second part of a released message's key."""
-    make = _hash_sender if len(sender) <= MAX_CACHED else _hash_sender.__wrapped__
+    make = _hash_sender if jid.may_cache(sender) else _hash_sender.__wrapped__
     return make(sender)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from edge import topics
 from edge.engine.dispatch import destinations
 from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.log import refusals
 from edge.engine.rules import access
 from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
@@ -27,7 +28,6 @@ from edge.features.pubsub.service.subscriptions import Target
 from edge.mqtt import PROTOCOL
 from edge.mqtt.codec import encode, encode_within
 from edge.mqtt.packets import (
-    V5,
     Disconnect,
     Property,
     Publish,
@@ -60,20 +60,31 @@ REASONS: Final = {
 """The reason codes for reasons of `PubsubError`; all others concern rights."""
 
 
+_WITHOUT_SUBSCRIPTION: Final = (PubsubReason.NOT_SUBSCRIBED, PubsubReason.SHARES_DISABLED)
+
+
 def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
-    """Subscribe a session to filters and shares; one that is refused does not affect the others."""
+    """Subscribe a session to filters and shares; one that is refused does not affect the others.
+
+    Filters beyond the number of subscriptions that an account may have are refused at once, because
+    all of a packet are handled in one unit of work.
+    """
+    most = context.limits.subscriptions_per_account
     identifier = packet.properties.get(Property.SUBSCRIPTION_ID, (0,))[0]
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         if any(one.no_local and topics.is_share(one.filter) for one in packet.subscriptions):
             return encode(Disconnect(Reason.PROTOCOL_ERROR), peer.version)
         reasons, text = [], ""
-        for wanted in packet.subscriptions:
+        for wanted in packet.subscriptions[:most]:
             try:
                 reasons.append(_subscribe(context, tx, sender, wanted, identifier))
             except ServiceError as error:
-                reason, text = answers.reason(context, error), text or error.text
-                reasons.append(reason if peer.version == V5 else Reason.UNSPECIFIED_ERROR)
+                reasons.append(answers.reason(context, error))
+                text = text or error.text
+        if excess := packet.subscriptions[most:]:
+            refusals.log(context, tx, sender, "subscriptions_per_account", most)
+            reasons += [Reason.QUOTA_EXCEEDED] * len(excess)
         return answers.explained(peer, SubAck(packet.id, tuple(reasons)), text)
 
     return work
@@ -106,19 +117,21 @@ def _target(context: Context, text: str) -> Target:
 
 
 def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
-    """End subscriptions of a session."""
+    """End subscriptions of a session; too many filters are refused as by `subscribe`."""
+    most = context.limits.subscriptions_per_account
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         reasons = []
-        for filter in packet.filters:
+        for filter in packet.filters[:most]:
             try:
                 target = _target(context, filter)
                 subscriptions.unsubscribe(context, tx, sender, target, sender.full)
                 reasons.append(Reason.SUCCESS)
             except PubsubError as error:
-                is_missing = error.reason is PubsubReason.NOT_SUBSCRIBED
+                is_missing = error.reason in _WITHOUT_SUBSCRIPTION
                 missing = Reason.NO_SUBSCRIPTION_EXISTED
                 reasons.append(missing if is_missing else answers.reason(context, error))
+        reasons += [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters[most:])
         answer = UnsubAck(packet.id, tuple(reasons))
         return encode_within(answer, peer.version, peer.max_packet)
 

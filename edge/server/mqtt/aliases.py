@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.mqtt.packets import Property, Publish
+from edge.mqtt.packets import Property, Publish, PubRel
 
 MOST: Final = 16
 """Maximum aliases of a connection in each direction: their topics are kept in memory."""
@@ -62,10 +62,12 @@ class SentAliases:
         self._aliases: dict[str, int] = {}
         self._proposed = ""
 
-    def shorten(self, packet: Publish) -> Publish:
+    def shorten(self, packet: Publish | PubRel) -> Publish | PubRel:
         """Return a publication with an alias in place of its topic, or with both if the client does
-        not know the alias yet; unchanged if all aliases are in use."""
-        self._proposed = ""
+        not know the alias yet; unchanged if all aliases are in use, or if it is no publication."""
+        self._proposed = ""  # by a packet that was not sent
+        if isinstance(packet, PubRel):
+            return packet
         alias = self._aliases.get(packet.topic)
         if alias is not None:
             topic = ""

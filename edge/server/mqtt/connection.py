@@ -36,6 +36,8 @@ from edge.mqtt.packets import (
     PingResp,
     Properties,
     Property,
+    Subscribe,
+    Unsubscribe,
 )
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt import MqttHooks, answers
@@ -117,7 +119,8 @@ class MqttConnection(Connection[Input, MqttSession]):
         elif self._rate_limiter.is_paused():
             return False
         else:
-            self._rate_limiter.count_request()
+            filters = item[1] if isinstance(item, (Subscribe, Unsubscribe)) else ()
+            self._rate_limiter.count_request(len(filters) or 1)
             if isinstance(item, Auth):
                 self._authenticate_again(session, item)
             else:

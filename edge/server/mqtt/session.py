@@ -7,6 +7,7 @@ within what the client accepts: its version, its maximum packet size, and its to
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ from edge.engine.store.database import SentMessage
 from edge.errors import StoreError
 from edge.mqtt import PROTOCOL
 from edge.mqtt.codec import encode
+from edge.mqtt.fields import read_varint
 from edge.mqtt.packets import (
     MAX_PACKET,
     V5,
@@ -146,7 +148,8 @@ class MqttSession(Session[Request]):
         if isinstance(packet, Publish) and packet.qos and reason is Reason.QUOTA_EXCEEDED:
             return answers.refuse(peer, PubRec if packet.qos == 2 else PubAck, packet.id, reason)
         if isinstance(packet, Subscribe):
-            failed = reason if peer.version == V5 else Reason.UNSPECIFIED_ERROR
+            is_full = reason is Reason.QUOTA_EXCEEDED  # SUBACK has no reason for a busy server
+            failed = reason if is_full else Reason.UNSPECIFIED_ERROR
             return encode(SubAck(packet.id, (failed,) * len(packet.subscriptions)), peer.version)
         if isinstance(packet, Publish) and not packet.qos:
             return b""
@@ -161,10 +164,12 @@ class MqttSession(Session[Request]):
             self._fail(Reason(answer[2]) if len(answer) > 2 else Reason.UNSPECIFIED_ERROR)
             return
         is_refusal = kind == _PUBREC and answer[1] > 2
-        if self._unreleased and (is_refusal or kind == _PUBCOMP):
-            self._unreleased.discard(int.from_bytes(answer[2:4]))
-        if is_refusal:
-            self._refuse_release(int.from_bytes(answer[2:4]))
+        if is_refusal or (self._unreleased and kind == _PUBCOMP):
+            _length, at = read_varint(answer, 1, len(answer))
+            id = int.from_bytes(answer[at : at + 2])
+            self._unreleased.discard(id)
+            if is_refusal:
+                self._refuse_release(id)
         self._write(answer)
 
     def _refuse_release(self, id: int) -> None:
@@ -181,16 +186,19 @@ class MqttSession(Session[Request]):
     # Sending
 
     def encode(self, message: SentMessage) -> bytes:
-        """Return the packet of a message, or empty bytes if MQTT has none for its type, it has
-        expired, or it is larger than the client accepts; a stored one is then finished."""
+        """Return the packet of a message, or empty bytes if MQTT has none for its type or cannot
+        carry it, it has expired, or it is larger than the client accepts; a stored one is then
+        finished."""
         make = self._hooks.packets.get(type(message))
         engine, store = self._context.engine, self._context.store
         packet = None if make is None else make(engine, message, store.service_time)
         if packet is not None:
-            if self._aliases is not None and isinstance(packet, Publish):
+            if self._aliases is not None:
                 packet = self._aliases.shorten(packet)
-            data = self._encode(packet)
-            if len(data) <= self._peer.max_packet:
+            data = b""
+            with suppress(ValueError):  # XMPP carries a content type of any length
+                data = self._encode(packet)
+            if data and len(data) <= self._peer.max_packet:
                 return data
         if (discard := self._hooks.discards.get(type(message))) is not None:
             work = partial(discard, engine, message)

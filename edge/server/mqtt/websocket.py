@@ -100,7 +100,9 @@ class WebSocketConnection(MqttConnection):
         if self._handshaking:
             self._early += data
         else:
+            self._rate_limiter.count_bytes(nbytes)  # of empty frames, too
             self._pass_on(data)
+            self._update_reading()
 
     def _pass_on(self, data: bytes) -> None:
         if self.closed or self._transport is None:
@@ -168,7 +170,6 @@ class WebSocketConnection(MqttConnection):
             if message.type is WSMsgType.BINARY:
                 self._handle_bytes(message.data)
             elif message.type in (WSMsgType.PING, WSMsgType.PONG):
-                self._rate_limiter.count_bytes(len(message.data))
                 self._rate_limiter.count_request()
                 if message.type is WSMsgType.PING:
                     await socket.pong(message.data)
@@ -185,6 +186,7 @@ class WebSocketConnection(MqttConnection):
         for at in range(0, len(data), READ_BYTES):
             part = data[at : at + READ_BYTES]
             self._context.buffer[: len(part)] = part
+            self._rate_limiter.count_bytes(-len(part))  # counted with its frame
             super().buffer_updated(len(part))
 
 

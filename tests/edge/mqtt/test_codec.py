@@ -158,10 +158,19 @@ def test_several_packets_pass_at_every_split(version: int, from_client: bool) ->
     sent = [s for s in PACKETS.values() if s.version == version and s.from_client is from_client]
     if from_client:  # one CONNECT, with all fields
         sent = [s for s in sent if not isinstance(s.packet, Connect) or s.packet.will]
+    last = [s for s in sent if isinstance(s.packet, Disconnect)][:1]
+    sent = [s for s in sent if not isinstance(s.packet, Disconnect)] + last
     data, expected = encode_all(sent), [each.packet for each in sent]
     assert len(expected) > 3
     for pieces in (*in_two(data), in_bytes(data)):
         assert feed_all(new_parser(sent[0]), pieces) == expected
+
+
+def test_what_follows_a_disconnect_is_ignored() -> None:
+    parser = PacketParser(100, V5)
+    late = encode(Publish("a", b""), V5)
+    assert parser.feed(encode(Disconnect(), V5) + late + b"?") == [Disconnect()]
+    assert parser.feed(late) == []
 
 
 @pytest.mark.parametrize("version", [V5, V311])

@@ -10,11 +10,12 @@ from edge.mqtt.packets import (
     Property,
     PubAck,
     Publish,
+    PubRel,
     Subscribe,
     Subscription,
     Unsubscribe,
 )
-from edge.server.mqtt.aliases import ReceivedAliases, UnknownAlias
+from edge.server.mqtt.aliases import ReceivedAliases, SentAliases, UnknownAlias
 from edge.server.mqtt.session import OVERHEAD, _size
 
 TEXTS: dict[Property, Any] = {
@@ -64,3 +65,13 @@ def test_the_alias_of_a_topic_that_is_too_long_stands_for_nothing(topic: str) ->
 def test_an_alias_above_the_maximum_is_refused() -> None:
     with pytest.raises(UnknownAlias):
         ReceivedAliases(max_bytes=4).resolve(aliased("a", 17))
+
+
+def test_an_alias_is_used_only_if_the_client_was_sent_it() -> None:
+    aliases = SentAliases(most=4)
+    first = aliases.shorten(Publish("a", b""))
+    aliases.shorten(PubRel(1))  # the publication was too large, and this is sent
+    aliases.confirm()
+    assert aliases.shorten(Publish("a", b"")) == first
+    aliases.confirm()
+    assert aliases.shorten(Publish("a", b"")) == aliased("", 1)

@@ -1,0 +1,121 @@
+"""Clients of MQTT that harm, or try to: they disturb no others, and the gateway stays sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from edge.config.options import AccessRule
+from edge.mqtt.packets import (
+    V5,
+    V311,
+    ConnAck,
+    Connect,
+    Disconnect,
+    PingReq,
+    Property,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from edge.mqtt.reasons import Reason
+from edge.xmpp.namespaces import CONTENT, PUBSUB
+from tests.helpers.folder import set_access
+from tests.helpers.gateway import Gateway, bind_session
+from tests.helpers.mqtt import MqttClient
+from tests.helpers.processes import Process
+
+MOST: Final = 8
+"""Maximum subscriptions of an account."""
+
+OPTIONS: Final = {
+    "auto_create": ["#"],
+    "require_tls": False,
+    "stanza_bytes": 131_072,
+    "authenticate_delay": 0.0,
+    "subscriptions_per_account": MOST,
+}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    gateway = Gateway(tmp_path_factory.mktemp("gateway"), "pump1", "meter1", **OPTIONS)
+    gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
+    set_access(gateway.folder, AccessRule(device="*", publish=["%u/#"], subscribe=["#"]))
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert process.stderr.count("Traceback") == 0
+
+
+async def test_refused_messages_do_not_use_up_the_receive_maximum(process: Process) -> None:
+    """A refusal with a long text ends the message, too."""
+    async with await MqttClient.connect(process, "pump1", "refused") as pump:
+        topic = "x" * 200
+        for id in range(1, 2 + pump.connack.properties[Property.RECEIVE_MAXIMUM]):
+            answer = await pump.ask(Publish(topic, b"", 2, id=id))
+            assert isinstance(answer, PubRec)
+            assert (answer.id, answer.reason) == (id, Reason.NOT_AUTHORIZED)
+            assert len(answer.properties[Property.REASON_STRING]) > 127
+        await pump.publish("pump1/a", b"", 2, 100)
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+async def test_a_packet_with_many_filters(process: Process, version: int) -> None:
+    """What no account may have is refused at once."""
+    async with await MqttClient.connect(process, "meter1", "many", version=version) as meter:
+        refused = Reason.QUOTA_EXCEEDED if version == V5 else Reason.UNSPECIFIED_ERROR
+        wanted = (Subscription("many"),) * 1000
+        reasons = (0,) * MOST + (refused,) * (1000 - MOST)
+        assert await meter.ask(Subscribe(1, wanted)) == SubAck(1, reasons)
+        answer = await meter.ask(Unsubscribe(2, ("many",) * 1000))
+        assert isinstance(answer, UnsubAck)
+        if version == V5:
+            none, unread = Reason.NO_SUBSCRIPTION_EXISTED, Reason.IMPLEMENTATION_SPECIFIC_ERROR
+            assert answer.reasons == (0,) + (none,) * (MOST - 1) + (unread,) * (1000 - MOST)
+
+
+async def test_what_mqtt_cannot_carry_blocks_nothing(process: Process) -> None:
+    """MQTT has content types of 65,535 bytes; what XMPP publishes may have longer ones."""
+    long = "t" * 70_000
+    item = f"<item><data xmlns='{CONTENT}' type='{long}'>aGk=</data></item>"
+    publish = f"<pubsub xmlns='{PUBSUB}'><publish node='pump1/long'>{item}</publish></pubsub>"
+    async with await MqttClient.connect(process, "meter1", "long") as meter:
+        assert await meter.subscribe("pump1/+", qos=2) == (2,)
+        pump = await bind_session(process, "pump1")
+        pump.send(f"<iq type='set' id='1' to='pubsub.gw.example'>{publish}</iq>")
+        assert (await pump.element()).get("type") == "result"
+        async with await MqttClient.connect(process, "pump1", "next") as next:
+            await next.publish("pump1/next", b"next", 2)
+        assert (await meter.take()).payload == b"next"
+        await pump.close()
+
+
+async def test_a_long_nonce_is_refused(process: Process) -> None:
+    """The answer to it would not fit into a packet."""
+    async with await MqttClient.open(process) as client:
+        message = b"n,,n=pump1,r=" + b"a" * 65_500
+        method = "SCRAM-SHA-256"
+        properties = {
+            Property.AUTHENTICATION_METHOD: method,
+            Property.AUTHENTICATION_DATA: message,
+        }
+        refused = ConnAck(False, Reason.BAD_USER_NAME_OR_PASSWORD)
+        assert await client.ask(Connect("x", properties=properties)) == refused
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+async def test_nothing_is_handled_after_a_disconnect(process: Process, version: int) -> None:
+    async with (
+        await MqttClient.connect(process, "meter1", "after") as meter,
+        await MqttClient.connect(process, "pump1", "after", version=version) as pump,
+    ):
+        await meter.subscribe("pump1/after")
+        assert await pump.ask(Disconnect(), PingReq(), Publish("pump1/after", b"")) is None
+        await meter.sync()
