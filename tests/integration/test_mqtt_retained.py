@@ -6,6 +6,7 @@ memory stays within a bound.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,7 +22,7 @@ from edge.engine.rules.service_time import Now
 from edge.engine.store import database
 from edge.features.pubsub.service.nodes import OPEN
 from edge.features.pubsub.store import items, nodes
-from edge.mqtt.packets import Property, PubAck, Publish, PubRec
+from edge.mqtt.packets import PingReq, Property, PubAck, Publish, PubRec
 from edge.mqtt.reasons import Reason
 from tests.helpers.gateway import NO_RATE_LIMITS, Gateway
 from tests.helpers.mqtt import MqttClient
@@ -29,6 +30,9 @@ from tests.helpers.processes import Process
 
 COUNT: Final = 10_000
 PAYLOAD: Final = b"x" * 1500
+LAST: Final = "z"
+"""The last topic, whose message is small."""
+
 MEMORY: Final = 8 << 20
 """Bytes by which the gateway's memory may grow: much less than the 15 MB of all messages."""
 
@@ -58,11 +62,10 @@ def _retain(folder: Path) -> None:
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.transaction(connection, AT) as tx,
     ):
-        for number in range(COUNT):
-            node = nodes.add(tx, f"site/{number:05d}", OWNER, OPEN)
-            items.put(
-                tx, node.id, "i", f"{OWNER}/fw", PAYLOAD, 1600, None, 0, attributes=attributes
-            )
+        contents = {f"site/{number:05d}": PAYLOAD for number in range(COUNT)} | {LAST: b"x"}
+        for name, payload in contents.items():
+            node, size = nodes.add(tx, name, OWNER, OPEN), len(payload) + 100
+            items.put(tx, node.id, "i", f"{OWNER}/fw", payload, size, attributes=attributes)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,16 @@ def waiting(gateway: Gateway) -> int:
     with closing(database.connect_reader(gateway.folder / database.FILE_NAME)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM outbox").fetchone()
         return int(count)
+
+
+async def test_messages_that_a_client_does_not_accept_are_left_out(process: Process) -> None:
+    accepts = {Property.MAXIMUM_PACKET_SIZE: len(PAYLOAD)}
+    async with await MqttClient.connect(process, "meter1", "small", properties=accepts) as meter:
+        await meter.subscribe("#")
+        async with asyncio.timeout(60):
+            while not isinstance(found := await meter.ask(PingReq()), Publish):
+                pass
+        assert found.topic == LAST
 
 
 @pytest.mark.parametrize(("qos", "answer"), [(1, PubAck), (2, PubRec)])
@@ -105,10 +118,10 @@ async def test_each_retained_message_is_sent_once(
         await pump.publish(live, b"live", 1)
         await pump.publish("other", b"live", 1)
         assert waiting(gateway) <= LAST_ITEMS + 3  # the client has not read anything
-        found: list[Publish] = [await meter.take() for _ in range(COUNT + 2)]
+        found: list[Publish] = [await meter.take() for _ in range(COUNT + 3)]
         await meter.sync()
     retained = Counter(one.topic for one in found if one.retain)
-    assert len(retained) == COUNT
+    assert len(retained) == COUNT + 1
     assert set(retained.values()) == {1}
     assert {one.qos for one in found if one.retain} == {qos}
     assert [one.payload for one in found if one.topic == live] == [PAYLOAD, b"live"]
