@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 import sys
-import threading
 import time
 from typing import Any
 
@@ -29,6 +28,10 @@ def on_connect(_client: mqtt.Client, _data: Any, _flags: Any, reason: Any, _rest
     write("refused" if reason.is_failure else "online")
 
 
+def on_disconnect(*_arguments: object) -> None:
+    write("lost")
+
+
 def on_message(_client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
     write("message", message.topic, message.qos, int(message.retain), message.payload.decode())
 
@@ -40,23 +43,20 @@ def publish(client: mqtt.Client, topic: str, qos: int, *texts: str, retain: bool
     write("published", topic)
 
 
-def connect_again(client: mqtt.Client, host: str, port: int, ca: str) -> None:
-    """Connect again, once the server answers a TLS handshake.
+def wait_for_server(host: str, port: int, ca: str) -> None:
+    """Wait until the server answers a TLS handshake.
 
-    If an attempt fails, paho-mqtt 2.2 forgets which messages it has released, and publishes them
-    again as new ones (`_messages_reconnect_reset_out`).
+    If an attempt to connect again fails, paho-mqtt 2.2 forgets which messages it has released, and
+    publishes them again as new ones (`_messages_reconnect_reset_out`).
     """
-    client.loop_stop()
     context = ssl.create_default_context(cafile=ca)
     while True:
         try:
             with socket.create_connection((host, port)) as plain:
                 context.wrap_socket(plain, server_hostname=host).close()
-            break
+            return
         except OSError:
             time.sleep(DELAY_S)
-    client.reconnect()
-    client.loop_start()
 
 
 def run(client: mqtt.Client, granted: dict[int | None, str]) -> None:
@@ -85,19 +85,13 @@ def main() -> None:
         clean_session=None if is_v5 else False,
         protocol=mqtt.MQTTv5 if is_v5 else mqtt.MQTTv311,
         transport="websockets" if transport == "wss" else "tcp",
-        reconnect_on_failure=False,
     )
     client.username_pw_set(user, os.environ["CLIENT_PASSWORD"])
     client.tls_set(ca)
-    is_ending = False
-
-    def on_disconnect(*_arguments: object) -> None:
-        write("lost")
-        if not is_ending:
-            threading.Thread(target=connect_again, args=(client, host, int(port), ca)).start()
-
     client.on_connect, client.on_message = on_connect, on_message
     client.on_disconnect = on_disconnect
+    client.on_pre_connect = lambda _client, _data: wait_for_server(host, int(port), ca)
+    client.reconnect_delay_set(1, 1)
     granted: dict[int | None, str] = {}
 
     def on_subscribe(
@@ -116,7 +110,6 @@ def main() -> None:
     client.connect(host, int(port), **options)
     client.loop_start()
     run(client, granted)
-    is_ending = True
     client.disconnect()
     client.loop_stop()
 
