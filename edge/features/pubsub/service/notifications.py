@@ -443,7 +443,7 @@ def send(
         return
     exceeded = _enqueue(context, tx, subscription, notification, min(qos, max_qos))
     if exceeded is not None:
-        log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
+        log_source(context, tx, subscription.bare, exceeded.name, exceeded.value)
 
 
 def _enqueue(
