@@ -143,7 +143,5 @@ def _line(packet: Packet) -> bytes:
     assert isinstance(packet, PubAck | PubRec | PubRel | PubComp)
     if packet.reason == Reason.QUOTA_EXCEEDED:
         return model.line("refused", name, packet.id, CustodyReason.NO_ROOM.name).encode()
-    if packet.reason == Reason.PACKET_IDENTIFIER_NOT_FOUND and isinstance(packet, PubRel):
-        return b""  # of a message that the gateway has withdrawn
     assert packet.reason < Reason.UNSPECIFIED_ERROR, packet
     return model.line(name, packet.id).encode()

@@ -287,6 +287,8 @@ class Shares(RuleBasedStateMachine):
                 break
         assert all(state == "dead" for _item, state in item_states(self.gateway))
         assert self.gateway.count("SELECT count(*) FROM outbox") == 0
+        for item, user in self.bound.items():  # also if it has left: it may know them by an id
+            assert user not in self.toys or self.received[item] == 1, (item, user)
 
 
 def take_toy_requests(gateway: DryRunGateway, full: str) -> list[DeviceRequest]:

@@ -8,7 +8,8 @@ the item is dead: it is kept until it is requeued or deleted.
 Queue nodes (XEP-0254) and shared subscriptions (MQTT-234) differ only in `TRANSITIONS`. At QoS 0 an
 item leaves the queue when it is sent, so a lost item is not sent again. At QoS 1 a lost item goes
 to another member. At QoS 2 an item stays with its member, and is dead if the member's subscription
-ends. Sources: XEP-0254; MQTT-234, as completed in docs/reference/protocol.md.
+ends (or later the state of its session, if that knows the item by an id). Sources: XEP-0254;
+MQTT-234, as completed in docs/reference/protocol.md.
 """
 
 from __future__ import annotations

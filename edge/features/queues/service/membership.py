@@ -13,7 +13,7 @@ from typing import Final
 
 from edge.engine.dispatch.hooks import Context, Hooks
 from edge.engine.rules.access import Sender
-from edge.engine.sessions import sessions
+from edge.engine.sessions import durable_sessions, sessions
 from edge.engine.store import events
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
@@ -81,16 +81,26 @@ def end_membership(
 
 
 def leave(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
-    """Take back the items of a subscription that is about to be removed."""
+    """Take back the items of a subscription that is about to be removed.
+
+    An item stays with a session that was sent it and may know it by an id, until it is answered or
+    the session, at QoS 2 its state, ends (MQTT 5.0, section 3.10.4).
+    """
     queue_members.remove_subscription(tx, subscription.id)
     if loss is Loss.CONNECTION:  # the sessions have ended and get no items of other queues either
         max_bytes = context.limits.unacknowledged_bytes
         queue_members.remove_sessions_of(tx, subscription.jid, max_bytes)
     for item in queue_items.locked_by(tx, subscription.jid):
-        if item.subscription == subscription.id:
+        if item.subscription == subscription.id and not _is_being_sent(tx, item):
             _take_from_subscription(context, tx, item, _loss_of(tx, item, loss))
     if subscription.queue is not None:
         dispatch(context, tx, subscription.queue)
+
+
+def _is_being_sent(tx: Transaction, item: QueuedItem) -> bool:
+    """Return whether an item was sent to a session that may know it by an id and is not gone."""
+    row = outbox.find(tx, item.outbox or 0)
+    return row is not None and row.turn > 0 and durable_sessions.exists(tx, item.holder or "")
 
 
 def _loss_of(tx: Transaction, item: QueuedItem, loss: Loss) -> Loss:
@@ -228,6 +238,16 @@ def on_session_end(context: Context, tx: Transaction, sender: Sender) -> None:
     queue_members.remove_session(tx, sender.generation, context.limits.unacknowledged_bytes)
     items = queue_items.reassignable(tx, sender.full)
     dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
+
+
+def on_state_end(context: Context, tx: Transaction, full: str) -> None:
+    """Take back the items that a session keeps although it left their shares."""
+    for row in outbox.find_of_session(tx, full.partition("@")[0], full):
+        item = queue_items.get(tx, row.queue_item or 0)
+        if item is not None:
+            _take_from_subscription(context, tx, item, Loss.UNSUBSCRIBED)
+        elif row.queue_item is not None:  # its share has ended
+            outbox.remove(tx, row)
 
 
 def on_shutdown(_context: Context, tx: Transaction, _sender: Sender) -> None:
@@ -391,6 +411,7 @@ def register_for_accounts(hooks: Hooks) -> None:
     hooks.on_unavailable.append(on_unavailable)
     hooks.on_session_lost.append(on_session_lost)
     hooks.on_session_end.append(on_session_end)
+    hooks.on_state_end.append(on_state_end)
     hooks.on_shutdown.append(on_shutdown)
     hooks.add(hooks.on_acknowledged, stored_notifications.KIND, notifications.on_acknowledged)
     hooks.add(hooks.on_unacknowledged, stored_notifications.KIND, notifications.on_unacknowledged)

@@ -273,6 +273,7 @@ SELECT min(first) FROM (
 _ORPHANED: Final = f"""{ITEM}
 WHERE state = 'locked' AND holder IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM main.subscriptions AS s WHERE s.id = i.subscription)
+    AND NOT EXISTS (SELECT 1 FROM main.durable_sessions AS d WHERE d.full = i.holder)
 LIMIT ?
 """  # noqa: S608 - of constants
 _REASSIGNABLE: Final = f"""{ITEM} JOIN main.outbox AS o ON o.id = i.outbox
@@ -643,7 +644,8 @@ def next_timer(tx: Transaction) -> float | None:
 
 
 def orphaned(tx: Transaction) -> list[QueuedItem]:
-    """Return up to `BATCH` items that are locked by subscriptions that no longer exist."""
+    """Return up to `BATCH` items that are locked by subscriptions that no longer exist, and not by
+    a session with a state, which may answer them."""
     return _items(tx, _ORPHANED, (BATCH,))
 
 

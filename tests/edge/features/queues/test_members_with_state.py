@@ -16,6 +16,7 @@ from tests.helpers.shared_subscriptions import (
     answer_all,
     item_states,
     join,
+    leave,
     offered_items,
     publish,
 )
@@ -91,6 +92,65 @@ def test_item_at_qos_2_waits_for_the_member_that_was_offered_it(gateway: Gateway
     assert connect(gateway) is True
     assert answer_all(gateway, VALVE) == ["i1"]
     assert item_states(gateway) == []
+
+
+def leave_with_items(gateway: Gateway, qos: str) -> None:
+    """Let the valve leave a share while it has as many items as fit its window; one was not sent to
+    it yet."""
+    join(gateway, VALVE, jid=VALVE, qos=qos, queue_requests="5")
+    publish(gateway, *(f"i{number}" for number in range(5)))
+    join(gateway, CAM, qos=qos)
+    leave(gateway, VALVE, jid=VALVE)
+
+
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_a_member_that_leaves_completes_what_it_was_sent(gateway: Gateway, qos: str) -> None:
+    leave_with_items(gateway, qos)
+    assert answer_all(gateway, CAM) == ["i4"]
+    gateway.tx(gateway.router.context.run_external_change)
+    join(gateway, VALVE, jid=VALVE, qos=qos)
+    assert answer_all(gateway, VALVE) == ["i0", "i1", "i2", "i3"]
+    assert item_states(gateway) == []
+    assert states(gateway) == []
+
+
+@pytest.mark.parametrize("ends", ["crash", "end"])
+def test_items_of_a_member_that_left_return_with_it_at_qos_2(gateway: Gateway, ends: str) -> None:
+    leave_with_items(gateway, "2")
+    crash(gateway) if ends == "crash" else gateway.end(VALVE)
+    connect(gateway)
+    assert answer_all(gateway, CAM) == ["i4"]
+    assert answer_all(gateway, VALVE) == ["i0", "i1", "i2", "i3"]
+
+
+def test_items_of_a_member_that_left_go_to_another_at_qos_1(gateway: Gateway) -> None:
+    leave_with_items(gateway, "1")
+    gateway.end(VALVE)
+    assert answer_all(gateway, CAM) == ["i4", "i0", "i1", "i2", "i3"]
+
+
+def test_items_of_a_member_that_left_are_dead_when_its_state_ends(gateway: Gateway) -> None:
+    leave_with_items(gateway, "2")
+    assert answer_all(gateway, CAM) == ["i4"]
+    gateway.end(VALVE)
+    gateway.clock.service += 500
+    gateway.run_timers()
+    assert item_states(gateway) == [(f"i{number}", "dead") for number in range(4)]
+    assert states(gateway) == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_last_member_completes_what_it_was_sent(gateway: Gateway, answers: bool) -> None:
+    join(gateway, VALVE, jid=VALVE, qos="2")
+    publish(gateway, "i1")
+    leave(gateway, VALVE, jid=VALVE)
+    if answers:
+        assert answer_all(gateway, VALVE) == ["i1"]
+    else:
+        assert connect(gateway, NUMBERED._replace(clean=True)) is False
+        assert offered_items(gateway, VALVE) == []
+    assert states(gateway) == []
+    assert len(gateway.events("system", "share_ended")) == 1
 
 
 @pytest.mark.parametrize("cause", ["expired", "clean", "killed"])
