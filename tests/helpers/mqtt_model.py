@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 from unittest.mock import patch
@@ -101,10 +101,9 @@ def _work(context: Context, version: int, line: str) -> Work:
 
 
 def _encode(gateway: Gateway, version: int, context: Context, message: SentMessage) -> bytes:
-    make: Callable[..., Publish | PubRel | None]
-    make = context.hooks.of(MqttHooks).packets[type(message)]
+    hooks = context.hooks.of(MqttHooks)
     with patch.object(outbox, "MAX_ID", IDS):
-        packet = make(context, message, lambda: gateway.clock.service)
+        packet = hooks.packet(context, message, lambda: gateway.clock.service)
     assert packet is not None
     return _line(_parse(encode(packet, version), version))
 

@@ -71,7 +71,7 @@ def _failure(packet: PubAck | PubRec | PubComp) -> DeliveryFailure:
 def request(
     context: Context, request: QosRequest, now: Callable[[], float]
 ) -> Publish | PubRel | None:
-    """Return the packet of a request; `None` if the message cannot be sent or has expired."""
+    """Return the packet of a request; `None` if MQTT has none for the message."""
     id = rules.message_id(request.row, MAX_ID)
     if request.content is None:
         return PubRel(id)

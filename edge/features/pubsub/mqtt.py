@@ -139,8 +139,7 @@ def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
 
 
 def item(context: Context, notification: Notification, now: Callable[[], float]) -> Publish | None:
-    """Return the publication of an item, at QoS 0; `None` if it has expired, or for other events of
-    a node."""
+    """Return the publication of an item, at QoS 0; `None` for other events of a node."""
     event = notification.event
     if not isinstance(event, ItemPublished):
         return None

@@ -10,8 +10,8 @@ from edge.mqtt.packets import Publish
 from edge.routing.mqtt import MqttHooks, publications
 
 
-def item(context: Context, delivery: ItemDelivery, now: Callable[[], float]) -> Publish | None:
-    """Return the publication of an item, at QoS 0; `None` if the item has expired."""
+def item(context: Context, delivery: ItemDelivery, now: Callable[[], float]) -> Publish:
+    """Return the publication of an item, at QoS 0."""
     return publications.publication(
         context,
         delivery.node,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from edge.engine.dispatch.hooks import Context, OffloadedWork, Registry, Work
 from edge.engine.rules.access import Sender
-from edge.engine.store.database import Transaction
-from edge.mqtt.packets import MAX_PACKET, V5, Connect, Disconnect, Publish, PubRel
+from edge.engine.store.database import SentMessage, Transaction
+from edge.mqtt.packets import MAX_PACKET, V5, Connect, Disconnect, Property, Publish, PubRel
 
 
 class Peer(NamedTuple):
@@ -34,8 +34,8 @@ Handler: TypeAlias = Callable[[Context, Any, Peer], Work | OffloadedWork | bytes
 DISCONNECT ends the connection."""
 
 PacketMaker: TypeAlias = Callable[[Context, Any, Callable[[], float]], Publish | PubRel | None]
-"""Turns a message into the packet that a session is sent, or `None` if MQTT has none for it or it
-has expired. The last argument returns the present service second."""
+"""Turns a message into the packet that a session is sent, or `None` if MQTT has none for it. The
+expiry of a message that has expired is 0. The last argument returns the present service second."""
 
 ConnectHook: TypeAlias = Callable[[Context, Transaction, Sender, Connect], None]
 """Runs when a session begins, before its CONNECT is answered."""
@@ -62,3 +62,15 @@ class MqttHooks(Registry):
     several sessions."""
     on_connect: list[ConnectHook] = field(default_factory=list)
     on_disconnect: list[DisconnectHook] = field(default_factory=list)
+
+    def packet(
+        self, context: Context, message: SentMessage, now: Callable[[], float]
+    ) -> Publish | PubRel | None:
+        """Return the packet that a session is sent for a message, or `None` if MQTT has none for it
+        or it has expired. One that was sent before is sent again even then, because the client may
+        keep its identifier until it has the rest."""
+        make = self.packets.get(type(message))
+        found = None if make is None else make(context, message, now)
+        if not isinstance(found, Publish) or found.dup or not found.properties:
+            return found
+        return None if found.properties.get(Property.MESSAGE_EXPIRY) == 0 else found

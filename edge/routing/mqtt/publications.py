@@ -75,8 +75,8 @@ def publication(
     *,
     retain: bool,
     identifiers: tuple[int, ...] = (),
-) -> Publish | None:
-    """Return the publication of an item, at QoS 0; `None` if the item has expired.
+) -> Publish:
+    """Return the publication of an item, at QoS 0. If the item has expired, its expiry is 0.
 
     Args:
         expires: the service second at which it expires.
@@ -85,9 +85,7 @@ def publication(
     """
     if payload and content_type in context.hooks.exports:
         payload, content_type = _exported(context.hooks.exports[content_type], payload)
-    left = None if expires is None else ceil(expires - now())
-    if left is not None and left <= 0:
-        return None
+    left = None if expires is None else max(0, ceil(expires - now()))
     return _publish(topic, payload, content_type, item_properties, left, retain, identifiers)
 
 

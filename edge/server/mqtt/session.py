@@ -189,9 +189,8 @@ class MqttSession(Session[Request]):
         """Return the packet of a message, or empty bytes if MQTT has none for its type or cannot
         carry it, it has expired, or it is larger than the client accepts; a stored one is then
         finished."""
-        make = self._hooks.packets.get(type(message))
         engine, store = self._context.engine, self._context.store
-        packet = None if make is None else make(engine, message, store.service_time)
+        packet = self._hooks.packet(engine, message, store.service_time)
         if packet is not None:
             if self._aliases is not None:
                 packet = self._aliases.shorten(packet)
