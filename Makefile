@@ -65,8 +65,9 @@ COMPILED_TESTS ?= \
   tests/edge/engine/log/test_refusal_events.py \
   tests/edge/engine/sessions/test_session_lifecycle.py tests/edge/routing \
   tests/edge/features/custody \
+  tests/edge/features/pubsub tests/edge/mqtt \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
-  $(addprefix tests/property/test_,envelope_streams.py qos_exchange.py) \
+  $(addprefix tests/property/test_,envelope_streams.py mqtt_packets.py qos_exchange.py) \
   $(addprefix tests/integration/test_,clean_stop.py mqtt.py mqtt_websocket.py resume.py)
 COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=
