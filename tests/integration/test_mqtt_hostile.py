@@ -16,6 +16,7 @@ from edge.mqtt.packets import (
     Disconnect,
     PingReq,
     Property,
+    PubAck,
     Publish,
     PubRec,
     SubAck,
@@ -44,10 +45,15 @@ OPTIONS: Final = {
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    gateway = Gateway(tmp_path_factory.mktemp("gateway"), "pump1", "meter1", **OPTIONS)
-    gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
-    set_access(gateway.folder, AccessRule(device="*", publish=["%u/#"], subscribe=["#"]))
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    found = Gateway(tmp_path_factory.mktemp("gateway"), "pump1", "meter1", **OPTIONS)
+    found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
+    set_access(found.folder, AccessRule(device="*", publish=["%u/#"], subscribe=["#"]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
     with gateway.run() as process:
         yield process
         assert process.terminate() == 0
@@ -119,3 +125,19 @@ async def test_nothing_is_handled_after_a_disconnect(process: Process, version: 
         await meter.subscribe("pump1/after")
         assert await pump.ask(Disconnect(), PingReq(), Publish("pump1/after", b"")) is None
         await meter.sync()
+
+
+async def test_the_text_of_a_refusal_is_cut(gateway: Gateway, process: Process) -> None:
+    """A device that refuses messages has the text kept with each."""
+    async with (
+        await MqttClient.connect(process, "meter1", "refuses") as meter,
+        await MqttClient.connect(process, "pump1", "refused2") as pump,
+    ):
+        await meter.subscribe("pump1/refused", qos=1)
+        await pump.publish("pump1/refused", b"", 1)
+        found = await meter.receive()
+        assert isinstance(found, Publish)
+        long = {Property.REASON_STRING: "why" * 20_000}
+        await meter.sync(PubAck(found.id, Reason.UNSPECIFIED_ERROR, long))
+    (dead,) = [each for each in gateway.events("system") if "why" in (each["text"] or "")]
+    assert dead["text"] == long[Property.REASON_STRING][:200]

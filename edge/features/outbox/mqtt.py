@@ -12,6 +12,7 @@ from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
 from edge.features.outbox import rules, service
 from edge.features.outbox.service import (
+    MAX_ERROR_TEXT,
     DeliveryFailure,
     DeviceError,
     FailureReason,
@@ -62,7 +63,7 @@ def answered(context: Context, packet: PubAck | PubRec | PubComp, peer: Peer) ->
 
 
 def _failure(packet: PubAck | PubRec | PubComp) -> DeliveryFailure:
-    text = str(packet.properties.get(Property.REASON_STRING, ""))
+    text = str(packet.properties.get(Property.REASON_STRING, ""))[:MAX_ERROR_TEXT]
     condition = Reason(packet.reason).name.lower().replace("_", "-")
     error = DeviceError(condition, "cancel", text)
     return DeliveryFailure(FailureReason.DEVICE_ERROR, text or condition, error, is_final=True)

@@ -58,6 +58,9 @@ WINDOW_DIVISOR: Final = 2
 """`limits.unacknowledged_bytes` divided by this is the maximum bytes of an account's messages that
 are sent and unfinished."""
 
+MAX_ERROR_TEXT: Final = 200
+"""Maximum number of characters that are kept of the text of a device's error."""
+
 LOSSES_PER_ATTEMPT: Final = 10
 """A message is given up when it was sent this number times `limits.retry_attempts` and its session
 ended without an answer: if it makes its device fail, it would otherwise end sessions forever."""

@@ -20,6 +20,7 @@ from edge.engine.store.database import Transaction
 from edge.features.outbox import service
 from edge.features.outbox.rules import Input
 from edge.features.outbox.service import (
+    MAX_ERROR_TEXT,
     Answer,
     DeliveryFailure,
     DeviceError,
@@ -37,9 +38,6 @@ from edge.xmpp.embedded import as_client_stanza
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, FragmentError, StanzaError
 from edge.xmpp.namespaces import CLIENT, DELAY, QOS, STANZA_ERRORS, clark
 from edge.xmpp.stanza import Child, Stanza, parse_fragment, stamped, stamped_with
-
-MAX_ERROR_TEXT: Final = 200
-"""Maximum number of characters that are kept of the text of a device's error."""
 
 _ID_KINDS: Final = {
     RequestKind.ASSURED: "a",
