@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from edge.config.options import AccessRule
+from edge.mqtt.codec import encode
 from edge.mqtt.packets import (
     V5,
     V311,
@@ -123,7 +124,9 @@ async def test_nothing_is_handled_after_a_disconnect(process: Process, version: 
         await MqttClient.connect(process, "pump1", "after", version=version) as pump,
     ):
         await meter.subscribe("pump1/after")
-        assert await pump.ask(Disconnect(), PingReq(), Publish("pump1/after", b"")) is None
+        packets = Disconnect(), PingReq(), Publish("pump1/after", b"")
+        pump.writer.write(b"".join(encode(packet, version) for packet in packets))  # in one read
+        assert await pump.receive() is None
         await meter.sync()
 
 
@@ -141,3 +144,14 @@ async def test_the_text_of_a_refusal_is_cut(gateway: Gateway, process: Process) 
         await meter.sync(PubAck(found.id, Reason.UNSPECIFIED_ERROR, long))
     (dead,) = [each for each in gateway.events("system") if "why" in (each["text"] or "")]
     assert dead["text"] == long[Property.REASON_STRING][:200]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_too_many_properties_are_refused(process: Process, qos: int) -> None:
+    """A message that could not be published is not acknowledged as if it was."""
+    async with await MqttClient.connect(process, "pump1", "properties") as pump:
+        many = {Property.USER: (("a", "b"),) * 65}
+        answer = await pump.ask(Publish("pump1/a", b"", qos, id=1, properties=many))
+        assert isinstance(answer, PubAck | PubRec)
+        assert answer.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        assert answer.properties[Property.REASON_STRING] == "an item has at most 64 properties"

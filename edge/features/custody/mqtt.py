@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine.dispatch import destinations
+from edge.engine.dispatch import destinations, item_attributes
 from edge.engine.dispatch.addresses import AddressKind, pubsub_service
 from edge.engine.dispatch.hooks import Context, Destination, Hooks, Message, Work
 from edge.engine.dispatch.item_attributes import ItemAttributes
@@ -46,9 +46,14 @@ def publish(context: Context, packet: Publish, peer: Peer) -> Work:
         return _publish_once(context, *target, payload, attributes)
     act, answer = (service.offer, PubRec) if qos == 2 else (service.acknowledge, PubAck)
     msg_id = str(id) if qos == 2 else ""
+    fault = item_attributes.find_fault(attributes) if properties else ""
     request = service.request(target, payload, None, msg_id, b"", attributes)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
+        if fault:
+            refusals.log(context, tx, sender, destinations.UNFIT, text=fault)
+            failure = Reason.IMPLEMENTATION_SPECIFIC_ERROR
+            return answers.refuse(peer, answer, id, failure, fault)
         try:
             act(context, tx, sender, request)
         except ServiceError as error:
