@@ -174,7 +174,8 @@ def _publish(context: Context, tx: Transaction, request: SendMessage, body: byte
         raise RequestRefused(str(error)) from None
     item = contents.item
     shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
-    new = NewItem(item.id, item.payload, ItemEvents(contents.events), item.attributes)
+    id = item.id or publishing.new_item_id()
+    new = NewItem(id, item.payload, ItemEvents(contents.events), item.attributes)
     publishing.publish(context, tx, sender, Publication(to.resource, shape, new, options))
 
 
