@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -23,12 +24,14 @@ from edge.engine.store import database
 from edge.engine.store.database import Transaction
 from edge.errors import StoreError
 from edge.features.custody.store import was_released
+from edge.mqtt.packets import Property, Publish, PubRec, PubRel
 from edge.ops.data import events
 from sync.segment import SegmentError
 from tests.helpers import power_cut
 from tests.helpers.gateway import Gateway, bind_session, port_of
+from tests.helpers.mqtt import MqttClient
 from tests.helpers.power_cut import Disk
-from tests.helpers.processes import start
+from tests.helpers.processes import Process, start
 from tests.helpers.store import Clock, read_element
 from tests.helpers.xmpp import CLIENT, SM, Client
 
@@ -51,7 +54,9 @@ PADDING = "x" * 5000
 HELD, LOGGED, ACKNOWLEDGED = "held", "logged", "acknowledged"
 STORED, RELAYED, DELIVERED = "stored", "relayed", "delivered"
 SENT, RECEIVED = "sent", "received"
-KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, RELAYED, DELIVERED, SENT)
+PUBLISHED, TAKEN = "published", "taken"
+KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, RELAYED, DELIVERED, SENT, PUBLISHED)
+MQTT_SENDER = "mqtt@gw.example/fw"
 
 Key = tuple[str, str]
 
@@ -162,6 +167,37 @@ class Witness:
                     assert (await client.iq("set", release, to)).get("type") == "result"
                     self.note(RELAYED, RELAY_SENDER, key)
 
+    async def publish(self, process: Process, run: int) -> None:
+        """Publish by MQTT at QoS 1 and 2, and leave some messages in custody. Durable sessions of
+        a device that reads the first of them, and of one that is absent, subscribe."""
+        keep = {Property.SESSION_EXPIRY: 3600}
+        clients = [
+            await MqttClient.connect(process, name, clean=False, properties=keep)
+            for name in ("mqtt", "reader", "away")
+        ]
+        sender, reader, away = clients
+        for client in (reader, away):
+            if not client.connack.session_present:
+                assert await client.subscribe("to/#", qos=2) == (2,)
+        await away.close()
+        for number in range(EACH):
+            qos, key = 1 + number % 2, f"{run}-{number}-{1 + number % 2}"
+            payload = f"mqtt {key};{PADDING}".encode()
+            packet = Publish(f"to/{run}/{number}", payload, qos, id=1 + run * EACH + number)
+            if qos == 1:
+                await sender.publish(packet.topic, payload, 1, packet.id)
+                self.note(PUBLISHED, MQTT_SENDER, key)
+                continue
+            assert await sender.ask(packet) == PubRec(packet.id)
+            self.note(PUBLISHED, MQTT_SENDER, key)
+            if number % 6 != 5:
+                await sender.ask(PubRel(packet.id))
+        for _ in range(EACH // 2):
+            found = await reader.take()
+            self.note(TAKEN, MQTT_SENDER, found.payload.partition(b";")[0].decode()[5:])
+        for client in (sender, reader):
+            await client.close()
+
     async def receive(self, port: int) -> None:
         """Receive the relayed messages until the gateway ends."""
         async with await bind_session(port, "recipient") as client:
@@ -194,10 +230,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     gateway = Gateway(
         folder / "gateway",
         *(*names, "talker", "sender", "recipient", "absent", "chatter", "slow"),
+        *("mqtt", "reader", "away"),
         require_tls=False,
+        auto_create=["#"],
         segment_age=1.0,
         offline_bytes=1024 * 1024,
     )
+    gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
     file = gateway.folder / database.FILE_NAME
     assert list(gateway.folder.glob(f"{file.name}*")) == [file]
     before = shutil.copy(file, folder)
@@ -207,7 +246,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
         with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
             port = port_of(process)
 
-            async def exchange(port: int = port, run: int = run) -> None:
+            async def exchange(
+                process: Process = process, port: int = port, run: int = run
+            ) -> None:
                 receiving = asyncio.create_task(witness.receive(port))
                 async with await bind_session(port, "slow") as slow:
                     await slow.enable()
@@ -219,6 +260,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
                         witness.store(port, run),
                         witness.chat(port, run),
                         witness.relay(port, run),
+                        witness.publish(process, run),
                     )
                     for task in (receiving, reading):
                         task.cancel()
@@ -242,6 +284,8 @@ class MessageCopies(NamedTuple):
     """Of those in the outbox, the ones that their recipient has in its own custody."""
     logged: Counter[Key]
     stored: Counter[Key]
+    mqtt: Counter[tuple[str, str]]
+    """Of those of MQTT, by their subscriber, "" for custody, and their key."""
     lanes: dict[str, list[int]]
 
 
@@ -253,12 +297,18 @@ def find(tx: Transaction, folder: Path) -> MessageCopies:
         if entry.lane == "logs":
             logged[entry.event.source, entry.event.tags["n"]] += 1
     stored = tx.rows("SELECT sender, stanza FROM offline")
+    bodies = [
+        *tx.rows("SELECT '', body FROM held"),
+        *tx.rows("SELECT recipient, body FROM outbox JOIN outbox_bodies USING (id)"),
+    ]
+    keys = [(to.partition("@")[0], re.search(rb"mqtt ([0-9-]+);", body)) for to, body in bodies]
     return MessageCopies(
         Counter(tx.rows("SELECT sender, msg_id FROM held")),
-        Counter(tx.rows("SELECT sender, msg_id FROM outbox")),
+        Counter(tx.rows("SELECT sender, msg_id FROM outbox WHERE msg_id IS NOT NULL")),
         Counter(tx.rows("SELECT sender, msg_id FROM outbox WHERE state = 'released'")),
         logged,
         Counter((sender, read_element(stanza).attrib["id"]) for sender, stanza in stored),
+        Counter((to, key[1].decode()) for to, key in keys if key is not None),
         lanes,
     )
 
@@ -270,13 +320,18 @@ def faults(folder: Path, answers: list[RecordedAnswer]) -> list[str]:
         with database.transaction(connection, MOMENT) as tx:
             found = find(tx, folder)
             delivered = {
-                (one.sender, one.msg_id) for one in answers if one.what in (DELIVERED, RECEIVED)
+                (one.sender, one.msg_id)
+                for one in answers
+                if one.what in (DELIVERED, RECEIVED, TAKEN)
             }
             wrong += [fault for one in answers for fault in _missing(tx, found, one, delivered)]
     in_custody = found.held + found.outbox + found.logged
     for key, count in [*in_custody.items(), *found.stored.items()]:
         if count > 1:
             wrong.append(f"{key} exists {count} times")
+    for (to, mqtt), count in found.mqtt.items():
+        if count > 1 or (to and mqtt.endswith("-2") and found.mqtt["", mqtt]):
+            wrong.append(f"{mqtt} exists {count} times for {to}")
     for lane, numbers in found.lanes.items():
         if numbers != list(range(1, len(numbers) + 1)):
             wrong.append(f"lane {lane} is not 1 to {len(numbers)}")
@@ -295,7 +350,12 @@ def _missing(
         STORED: found.stored,
         SENT: found.stored,
     }
-    if answer.what == RECEIVED:
+    if answer.what in (RECEIVED, TAKEN):
+        return
+    if answer.what == PUBLISHED:
+        for to in ("away",) if key in delivered else ("away", "reader"):
+            if not found.mqtt[to, answer.msg_id] and not found.mqtt["", answer.msg_id]:
+                yield f"{answer.what} {key} is missing for {to}"
         return
     if answer.what == DELIVERED:
         if found.outbox[key] != found.released[key]:
