@@ -102,9 +102,11 @@ class Client(StreamRequestHandler):
             self.wfile.write(b"".join(self.server.answer(head[0], content)))
 
 
-def measured(qos: int, version: int, subscriber: str, **options: Any) -> dict[str, Any]:
+def measured(
+    qos: int, version: int, subscriber: str, *, silence: int = 1, **options: Any
+) -> dict[str, Any]:
     """Return what the load generator prints for publications to the broker, and the identifiers of
-    their packets."""
+    their packets. It waits `silence` seconds for what does not come."""
     program = built(native.LOAD)
     with Broker(version, **options) as broker:
         thread = Thread(target=broker.serve_forever, kwargs={"poll_interval": 0.01})
@@ -112,7 +114,8 @@ def measured(qos: int, version: int, subscriber: str, **options: Any) -> dict[st
         plan = {
             "protocol": "mqtt", "host": "127.0.0.1", "port": broker.server_address[1],
             "connections": 2, "window": 2, "exchanges": 12, "password": "benchmark", "body": "21.5",
-            "seconds": 0.01, "silence": 1, "qos": qos, "version": version, "subscriber": subscriber,
+            "seconds": 0.01, "silence": silence, "qos": qos, "version": version,
+            "subscriber": subscriber,
         }  # fmt: skip
         command = [str(program), *(f"{name}={value}" for name, value in plan.items())]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -125,7 +128,7 @@ def measured(qos: int, version: int, subscriber: str, **options: Any) -> dict[st
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize(("qos", "subscriber"), [(0, ""), (1, ""), (2, ""), (1, AWAY), (2, AWAY)])
 def test_publications_are_finished_and_all_found(qos: int, version: int, subscriber: str) -> None:
-    found = measured(qos, version, subscriber)
+    found = measured(qos, version, subscriber, silence=30)
     assert [found[name] for name in ("sent", "errors", "missing", "repeated")] == [12, 0, 0, 0]
 
 
