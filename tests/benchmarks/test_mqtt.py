@@ -103,10 +103,10 @@ class Client(StreamRequestHandler):
 
 
 def measured(
-    qos: int, version: int, subscriber: str, *, silence: int = 1, **options: Any
+    qos: int, version: int, subscriber: str, *, patience: float = 0.01, **options: Any
 ) -> dict[str, Any]:
     """Return what the load generator prints for publications to the broker, and the identifiers of
-    their packets. It waits `silence` seconds for what does not come."""
+    their packets. It waits `patience` seconds for answers, and longer for messages."""
     program = built(native.LOAD)
     with Broker(version, **options) as broker:
         thread = Thread(target=broker.serve_forever, kwargs={"poll_interval": 0.01})
@@ -114,7 +114,7 @@ def measured(
         plan = {
             "protocol": "mqtt", "host": "127.0.0.1", "port": broker.server_address[1],
             "connections": 2, "window": 2, "exchanges": 12, "password": "benchmark", "body": "21.5",
-            "seconds": 0.01, "silence": silence, "qos": qos, "version": version,
+            "seconds": patience, "silence": 1 + patience, "qos": qos, "version": version,
             "subscriber": subscriber,
         }  # fmt: skip
         command = [str(program), *(f"{name}={value}" for name, value in plan.items())]
@@ -128,7 +128,7 @@ def measured(
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize(("qos", "subscriber"), [(0, ""), (1, ""), (2, ""), (1, AWAY), (2, AWAY)])
 def test_publications_are_finished_and_all_found(qos: int, version: int, subscriber: str) -> None:
-    found = measured(qos, version, subscriber, silence=30)
+    found = measured(qos, version, subscriber, patience=30.0)
     assert [found[name] for name in ("sent", "errors", "missing", "repeated")] == [12, 0, 0, 0]
 
 

@@ -351,7 +351,7 @@ ATTACKS: Final = {
     "unreleased messages": Attack(unreleased_messages, 4, 500, "held_messages_per_source"),
     "silent subscriber at QoS 0": Attack(silent_subscriber(0), 30, 500, "send_buffer", VICTIM),
     "silent subscriber at QoS 1": Attack(
-        silent_subscriber(1), 80, 500, "outbox_bytes_per_account", f"{VICTIM}/silent"
+        silent_subscriber(1), 80, 500, "outbox_bytes_per_account", VICTIM
     ),
 }
 
