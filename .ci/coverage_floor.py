@@ -30,13 +30,8 @@ WHOLE = (
 
 SLOW = (
     "edge/app.py",
-    "edge/cli/mqtt_network.py",
     "edge/cli/network.py",
-    "edge/features/custody/mqtt.py",
-    "edge/features/outbox/mqtt.py",
-    "edge/features/pubsub/mqtt.py",
     "edge/reload.py",
-    "edge/routing/mqtt/",
     "edge/server/",
     "edge/status_page.py",
     "edge/uplink/",

@@ -30,7 +30,7 @@ from edge.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from edge.mqtt.reasons import Reason
+from edge.mqtt.reasons import FAILURE, Reason
 
 MAX_BYTES: Final = 2 * 1024 * 1024
 """Maximum bytes of a packet: a message of 1 MiB, and its properties."""
@@ -38,9 +38,6 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 KEEP_ALIVE: Final = 30.0
 """Seconds without a packet after which `listen` checks that the gateway answers, and then until it
 has to have answered."""
-
-FAILURE: Final = 0x80
-"""The lowest reason code of a failure."""
 
 _ID: Final = 1
 """The packet identifier of all requests: each is answered before the next one is sent."""

@@ -429,7 +429,7 @@ def is_loopback(host: str) -> bool:
 def _check_room(config: Config) -> None:
     """Check that the database has room even if all stores of messages and segments are full."""
     limits = config.limits
-    names = (
+    names: tuple[str, ...] = (
         "held_bytes",
         "outbox_bytes",
         "offline_total_bytes",
@@ -438,6 +438,8 @@ def _check_room(config: Config) -> None:
         "recent_bytes",
         "database_reserve",
     )
+    if config.has_mqtt:
+        names += ("will_bytes",)
     needed = sum(getattr(limits, name) for name in names) + REJECTED_SEGMENT_BYTES
     if needed > limits.database_bytes:
         raise ConfigError(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+FAILURE: Final = 0x80
+"""The lowest reason code of a failure."""
 
 
 class Reason(IntEnum):
-    """A reason code; those of 0x80 and above report a failure.
+    """A reason code; those from `FAILURE` on report a failure.
 
     Codes that have several names, by packet, have the name that this gateway sends.
     """

@@ -1,4 +1,4 @@
-"""What the specifications of MQTT demand of a server, over the wire.
+"""The statements of MQTT's specifications that concern a server, over the wire.
 
 docs/reference/mqtt-conformance.md names the tests of each statement.
 """

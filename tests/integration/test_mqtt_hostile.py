@@ -75,7 +75,7 @@ async def test_refused_messages_do_not_use_up_the_receive_maximum(process: Proce
 
 @pytest.mark.parametrize("version", [V5, V311])
 async def test_a_packet_with_many_filters(process: Process, version: int) -> None:
-    """What no account may have is refused at once."""
+    """More filters than an account may have are refused at once."""
     async with await MqttClient.connect(process, "meter1", "many", version=version) as meter:
         refused = Reason.QUOTA_EXCEEDED if version == V5 else Reason.UNSPECIFIED_ERROR
         wanted = (Subscription("many"),) * 1000

@@ -1,4 +1,4 @@
-"""How operators see devices that speak MQTT."""
+"""MQTT sessions in the commands and pages for operators."""
 
 from __future__ import annotations
 

@@ -32,9 +32,8 @@ from edge.mqtt.packets import (
     PubRec,
     PubRel,
 )
-from edge.mqtt.reasons import Reason
+from edge.mqtt.reasons import FAILURE, Reason
 from edge.routing.mqtt import MqttHooks, Peer
-from edge.routing.mqtt.answers import FAILURE
 
 REQUESTS: Final = {
     PubAck: RequestKind.ACKNOWLEDGED,

@@ -26,9 +26,8 @@ from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.service.subscriptions import Target
 from edge.mqtt import PROTOCOL
-from edge.mqtt.codec import encode, encode_within
+from edge.mqtt.codec import encode_within
 from edge.mqtt.packets import (
-    Disconnect,
     Property,
     Publish,
     SubAck,
@@ -74,7 +73,7 @@ def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         if any(one.no_local and topics.is_share(one.filter) for one in packet.subscriptions):
-            return encode(Disconnect(Reason.PROTOCOL_ERROR), peer.version)
+            return answers.end(Reason.PROTOCOL_ERROR)
         reasons, text = [], ""
         for wanted in packet.subscriptions[:most]:
             try:

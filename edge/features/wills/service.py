@@ -16,7 +16,6 @@ from edge.engine.dispatch.hooks import Context, Hooks, Message
 from edge.engine.log import refusals
 from edge.engine.rules.access import Sender
 from edge.engine.rules.quota import ExceededLimit
-from edge.engine.store import space
 from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.wills import store
@@ -44,7 +43,8 @@ def begin(
     """Set the will of a session that begins; `None` for none.
 
     The will of an earlier session of the address is published if it is due, or if the new session
-    is `clean`, because that ends the earlier one; otherwise it is removed.
+    is `clean`, because that ends the earlier one; otherwise it is removed. A will needs no room in
+    the database beside `limits.will_bytes`: a full gateway must let devices get their messages.
 
     Raises:
         WillError: a limit would be exceeded; the earlier will is handled nevertheless.
@@ -59,10 +59,7 @@ def begin(
         return
     size, most = store.size(sender.full, will), context.limits.will_bytes
     if store.bytes_of_others(tx, sender.full) + size > most:
-        exceeded: ExceededLimit | None = ExceededLimit("will_bytes", most)
-    else:
-        exceeded = space.reserve(tx, size, context.limits)
-    if exceeded is not None:
+        exceeded = ExceededLimit("will_bytes", most)
         refusals.log(context, tx, sender, *exceeded)
         raise WillError(Reason.LIMIT_EXCEEDED, exceeded.text)
     store.put(tx, sender.account, sender.full, will)

@@ -24,9 +24,6 @@ from edge.mqtt.packets import (
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt.hooks import Peer
 
-FAILURE: Final = 0x80
-"""The lowest reason code of a failure."""
-
 Answer: TypeAlias = type[PubAck] | type[PubRec]
 
 _ADDRESS_REASONS: Final = {
@@ -54,7 +51,13 @@ def explained(peer: Peer, packet: PubAck | PubRec | SubAck, text: str) -> bytes:
     return encode_within(packet, peer.version, peer.max_packet)
 
 
-def refuse(peer: Peer, answer: Answer, id: int, reason: int, text: str = "") -> bytes:
+def end(reason: Reason) -> bytes:
+    """Return the answer that ends the connection: a DISCONNECT of 5.0. The session of a client of
+    3.1.1, which has no such packet, closes the connection without it."""
+    return encode(Disconnect(reason), V5)
+
+
+def refuse(peer: Peer, answer: Answer, id: int, reason: Reason, text: str = "") -> bytes:
     """Return the packet that refuses a message of a client.
 
     PUBACK and PUBREC of 3.1.1 cannot refuse one. If there is no room now, the client is
@@ -64,7 +67,7 @@ def refuse(peer: Peer, answer: Answer, id: int, reason: int, text: str = "") -> 
     if peer.version == V5:
         return explained(peer, answer(id, reason), text)
     if reason is Reason.QUOTA_EXCEEDED:
-        return encode(Disconnect(reason), peer.version)
+        return end(reason)
     return encode(answer(id), peer.version)
 
 
@@ -77,6 +80,6 @@ def refuse_release(context: Context, peer: Peer, id: int, error: ServiceError[An
     """
     found = reason(context, error)
     if found is Reason.QUOTA_EXCEEDED:
-        return encode(Disconnect(found), peer.version)
+        return end(found)
     missing = found is Reason.PACKET_IDENTIFIER_NOT_FOUND and peer.version == V5
     return encode(PubComp(id, found) if missing else PubComp(id), peer.version)

@@ -56,7 +56,7 @@ class MqttHooks(Registry):
     packets: dict[type[Any], PacketMaker] = field(default_factory=dict)
     """Makers of packets, by the type of the message."""
     discards: dict[type[Any], DiscardHook] = field(default_factory=dict)
-    """What finishes messages that cannot be sent, by the type of the message."""
+    """Functions that finish messages which cannot be sent, by the type of the message."""
     encoded: dict[int, tuple[Publish, bytes]] = field(default_factory=dict)
     """By version, the publication that was encoded last, and its bytes: at QoS 0 it usually goes to
     several sessions."""

@@ -22,7 +22,6 @@ from edge.mqtt.packets import (
     MAX_PACKET,
     V5,
     Connect,
-    Disconnect,
     Packet,
     Properties,
     Property,
@@ -153,7 +152,7 @@ class MqttSession(Session[Request]):
             return encode(SubAck(packet.id, (failed,) * len(packet.subscriptions)), peer.version)
         if isinstance(packet, Publish) and not packet.qos:
             return b""
-        return encode(Disconnect(reason), peer.version)
+        return answers.end(reason)
 
     def answer(self, answer: bytes) -> None:
         """Send the answer to a packet; a DISCONNECT ends the connection."""
@@ -161,7 +160,7 @@ class MqttSession(Session[Request]):
             return
         kind = answer[0]
         if kind == _DISCONNECT:
-            self._fail(Reason(answer[2]) if len(answer) > 2 else Reason.UNSPECIFIED_ERROR)
+            self._fail(Reason(answer[2]))
             return
         is_refusal = kind == _PUBREC and answer[1] > 2
         if is_refusal or (self._unreleased and kind == _PUBCOMP):

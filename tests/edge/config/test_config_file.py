@@ -156,6 +156,10 @@ def test_limits_must_fit_into_the_database() -> None:
     assert settings.limits.database_bytes == 27 * mib
     with pytest.raises(ConfigError, match=r"limits\.database_bytes is 28311551.*need 28311552"):
         parse(f"{text}database_bytes = {27 * mib - 1}\n")
+    with_mqtt = f"will_bytes = {mib}\n[mqtt]\nlisten_tls = '127.0.0.1:8883'\n"
+    assert parse(f"{text}database_bytes = {28 * mib}\n{with_mqtt}").has_mqtt
+    with pytest.raises(ConfigError, match=r"will_bytes and.*need 29360128"):
+        parse(f"{text}database_bytes = {28 * mib - 1}\n{with_mqtt}")
 
 
 @pytest.mark.parametrize(

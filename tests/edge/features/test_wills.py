@@ -135,6 +135,17 @@ def test_wills_of_one_gateway_have_a_limit(gateway: Gateway) -> None:
     assert not published(gateway, 1000.0)
 
 
+def test_a_session_with_a_will_begins_in_a_full_database(tmp_path: Path) -> None:
+    full = Limits(database_bytes=8 << 20, database_reserve=4 << 20)
+    gateway = Gateway(new_database(tmp_path), full, pubsub=Pubsub(auto_create=["#"]))
+    gateway.add("pump1")
+    with closing(gateway):
+        begin(gateway, WILL._replace(payload=b""))  # a publication that needs no room
+        gateway.end(FULL)
+        gateway.run_timers()
+        assert gateway.count("SELECT count(*) FROM wills") == 0
+
+
 def test_a_refused_will_is_logged(gateway: Gateway) -> None:
     begin(gateway, WILL._replace(topic="pump1/#"))
     gateway.end(FULL)

@@ -29,7 +29,7 @@ IDS: Final = 65_535
 NUMBERED: Final = Declaration(
     "urn:x", adopts=False, resends=False, ordered=True, window=100, ids=IDS, durable=1000.0
 )
-"""What a session of MQTT declares."""
+"""The declaration of a session of MQTT."""
 
 LEVELS = pytest.mark.parametrize("qos", [0, 1])
 

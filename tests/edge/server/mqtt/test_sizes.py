@@ -1,4 +1,4 @@
-"""What a connection holds in memory: the size of requests, and the topics of aliases."""
+"""The bounds of a connection's memory: the size of requests, and the topics of aliases."""
 
 from __future__ import annotations
 
