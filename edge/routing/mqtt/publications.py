@@ -21,7 +21,9 @@ USER: Final = "user:"
 """Prefix of the name of a user property."""
 
 CONTENT_TYPE: Final = "content-type"
-"""A property of a publication whose content type is the one of payloads without a content type."""
+"""A property of a publication whose content type is empty, or that of payloads without one."""
+
+_UNSAID: Final = ("", content_types.UNKNOWN)
 
 _KEPT: Final[dict[Property, tuple[str, Callable[[Any], Any]]]] = {
     Property.PAYLOAD_FORMAT: ("payload-format", int),
@@ -47,7 +49,7 @@ def attributes(qos: int, retain: bool, properties: Properties) -> ItemAttributes
     kept: list[tuple[str, str | bytes]] = []
     for key, (name, _type) in _KEPT.items():
         value = properties.get(key)
-        if value is not None and (name != CONTENT_TYPE or value == content_types.UNKNOWN):
+        if value is not None and (name != CONTENT_TYPE or value in _UNSAID):
             kept.append((name, value if isinstance(value, bytes) else str(value)))
     kept += ((USER + name, value) for name, value in properties.get(Property.USER, ()))
     return ItemAttributes(

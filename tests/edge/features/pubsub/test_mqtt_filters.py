@@ -1,0 +1,56 @@
+"""SUBSCRIBE and UNSUBSCRIBE, against a gateway in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from edge.mqtt.packets import V5, V311, Subscription, UnsubAck, Unsubscribe
+from edge.mqtt.reasons import Reason
+from tests.helpers.in_process import InProcessGateway, in_process
+from tests.helpers.mqtt import MqttClient
+
+MOST = 3
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[InProcessGateway]:
+    options = {"subscriptions_per_account": MOST, "subscriptions": MOST}
+    async with in_process(tmp_path, "pump1", **options) as found:
+        yield found
+
+
+async def test_each_filter_has_a_reason(running: InProcessGateway) -> None:
+    async with await MqttClient.connect(running.mqtt, "pump1") as client:
+        found = await client.subscribe("a/#", "a/#/b", "$share/s/b/+", qos=2)
+        assert found == (2, Reason.TOPIC_FILTER_INVALID, 2)
+        ended = Unsubscribe(7, ("a/#", "$share/s/b/+", "none"))
+        reasons = (Reason.SUCCESS, Reason.SUCCESS, Reason.NO_SUBSCRIPTION_EXISTED)
+        assert await client.ask(ended) == UnsubAck(7, reasons)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+async def test_filters_beyond_the_limit_are_refused(
+    running: InProcessGateway, version: int
+) -> None:
+    refused = Reason.QUOTA_EXCEEDED if version == V5 else Reason.UNSPECIFIED_ERROR
+    failed = Reason.IMPLEMENTATION_SPECIFIC_ERROR
+    async with await MqttClient.connect(running.mqtt, "pump1", version=version) as client:
+        filters = [f"f/{number}" for number in range(MOST + 2)]
+        assert await client.subscribe(*filters) == (0,) * MOST + (refused,) * 2
+        found = await client.ask(Unsubscribe(7, tuple(filters)))
+        reasons = (Reason.SUCCESS,) * MOST + (failed,) * 2
+        assert found == UnsubAck(7, reasons if version == V5 else ())
+
+
+@pytest.mark.parametrize("filter", ["$share/s/a", "$share:s:a"])
+async def test_a_share_cannot_leave_out_what_its_member_publishes(
+    running: InProcessGateway, filter: str
+) -> None:
+    """Source: MQTT 5.0, section 3.8.3.1."""
+    async with await MqttClient.connect(running.mqtt, "pump1") as client:
+        with pytest.raises(AssertionError, match="reason=130"):
+            await client.subscribe(Subscription(filter, no_local=True))
+        assert await client.receive() is None
