@@ -53,6 +53,8 @@ class Limits(Section, frozen=True, kw_only=True):
     will_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 4 * MIB
     """Maximum bytes of all wills: the messages that the gateway publishes for sessions that are
     lost."""
+    will_bytes_per_account: Annotated[int, option("bytes", ge=KIB)] = 2 * MIB
+    """Maximum bytes of the wills of one account: half of `will_bytes`."""
     unauthenticated: Annotated[int, option("connections", ge=1)] = 200
     """Maximum connections that have not logged in. They do not count as `sessions`, so they cannot
     displace devices."""

@@ -47,7 +47,7 @@ EVENTS: Final = 20
 
 LIMITS: Final[dict[str, int]] = {
     "authenticate_time": 5,
-    "will_bytes": 64 * 1024,
+    "will_bytes_per_account": 64 * 1024,
     "durable_sessions": 20_000,
     "durable_sessions_per_account": 20_000,
     "nodes_per_account": 500,
@@ -244,7 +244,7 @@ async def wills(attacked: AttackedGateway, count: int) -> None:
         await refused(attacked, Connect(f"w{number}", V5, False, will=will, properties=keep))
         for number in range(count)
     ]
-    most = LIMITS["will_bytes"] // 4000
+    most = LIMITS["will_bytes_per_account"] // 4000
     accepted = reasons.count(Reason.SUCCESS)
     assert 0 < accepted <= most
     assert reasons == [Reason.SUCCESS] * accepted + [Reason.QUOTA_EXCEEDED] * (count - accepted)
@@ -344,7 +344,7 @@ class Attack(NamedTuple):
 ATTACKS: Final = {
     "slow CONNECT": Attack(slow_connect, 60, 200, "authenticate_time", ATTACKER_IP),
     "large packets": Attack(large_packets, 20, 2000, "packet_too_large", ATTACKER_IP),
-    "wills": Attack(wills, 60, 10_000, "will_bytes"),
+    "wills": Attack(wills, 60, 10_000, "will_bytes_per_account"),
     "retained messages": Attack(retained_messages, 600, 10_000, "nodes_per_account"),
     "subscriptions": Attack(subscriptions, 3, 500, "subscriptions_per_account"),
     "topic aliases": Attack(topic_aliases, 6, 500, "no_destination"),

@@ -25,11 +25,12 @@ from edge.mqtt.packets import (
     Subscription,
     UnsubAck,
     Unsubscribe,
+    Will,
 )
 from edge.mqtt.reasons import Reason
 from edge.xmpp.namespaces import CONTENT, PUBSUB
 from tests.helpers.folder import set_access
-from tests.helpers.gateway import Gateway, bind_session
+from tests.helpers.gateway import PASSWORD, Gateway, bind_session
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process
 
@@ -155,3 +156,13 @@ async def test_too_many_properties_are_refused(process: Process, qos: int) -> No
         assert isinstance(answer, PubAck | PubRec)
         assert answer.reason == Reason.IMPLEMENTATION_SPECIFIC_ERROR
         assert answer.properties[Property.REASON_STRING] == "an item has at most 64 properties"
+
+
+async def test_a_will_with_too_many_properties_is_refused(process: Process) -> None:
+    """Nobody could be told later that it cannot be published."""
+    will = Will("pump1/will", b"lost", properties={Property.USER: (("a", "b"),) * 65})
+    async with await MqttClient.open(process) as client:
+        password = PASSWORD.encode()
+        answer = await client.ask(Connect("w", user_name="pump1", password=password, will=will))
+        assert answer == ConnAck(False, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+        assert await client.receive() is None

@@ -235,6 +235,7 @@ SUBSCRIPTION_LIMITS: Final = StoreLimitNames(
 DURABLE_SESSION_LIMITS: Final = StoreLimitNames(
     ("durable_sessions_per_account", ""), ("durable_sessions", "")
 )
+WILL_LIMITS: Final = StoreLimitNames(("will_bytes_per_account", ""), ("will_bytes", ""))
 
 
 class StoreUsage(NamedTuple):
@@ -263,11 +264,11 @@ def exceeded_store_limit(
 
 
 def exceeded_number(
-    names: StoreLimitNames, source: int, total: int, per_source: int, limit: int
+    names: StoreLimitNames, source: int, total: int, per_source: int, limit: int, more: int = 1
 ) -> ExceededLimit | None:
-    """Return the limit that one more row of a source would exceed, in a store whose rows are
-    counted, if any."""
-    growth, used = Usage(1), StoreUsage(Usage(source), Usage(total))
+    """Return the limit that a source would exceed with `more` rows or bytes, if any, in a store
+    that limits only the one or the other."""
+    growth, used = Usage(more), StoreUsage(Usage(source), Usage(total))
     most = StoreUsage(Usage(per_source), Usage(limit))
     return exceeded_store_limit(names, StoreUsage(growth, growth), used, most)
 

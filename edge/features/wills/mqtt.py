@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edge.engine.dispatch.hooks import Context, Hooks
 from edge.engine.rules.access import Sender
 from edge.engine.store.database import Transaction
@@ -11,6 +13,12 @@ from edge.mqtt import PROTOCOL
 from edge.mqtt.packets import Connect, Disconnect, Property, Will
 from edge.mqtt.reasons import Reason
 from edge.routing.mqtt import MqttHooks, publications
+
+REASONS: Final = {
+    service.Reason.LIMIT_EXCEEDED: Reason.QUOTA_EXCEEDED,
+    service.Reason.UNFIT: Reason.IMPLEMENTATION_SPECIFIC_ERROR,
+}
+"""The reason code for each reason of `WillError`."""
 
 
 def set_will(context: Context, tx: Transaction, sender: Sender, connect: Connect) -> None:
@@ -37,4 +45,4 @@ def register_for_accounts(hooks: Hooks) -> None:
     mqtt = hooks.of(MqttHooks)
     mqtt.on_connect.append(set_will)
     mqtt.on_disconnect.append(leave)
-    hooks.error_mapping(PROTOCOL, WillError, lambda _error: Reason.QUOTA_EXCEEDED)
+    hooks.error_mapping(PROTOCOL, WillError, lambda error: REASONS[error.reason])

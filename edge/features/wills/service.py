@@ -10,12 +10,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from edge.engine.dispatch import destinations
+from edge.engine.dispatch import destinations, item_attributes
 from edge.engine.dispatch.addresses import AddressKind, pubsub_service
 from edge.engine.dispatch.hooks import Context, Hooks, Message
 from edge.engine.log import refusals
+from edge.engine.rules import quota
 from edge.engine.rules.access import Sender
-from edge.engine.rules.quota import ExceededLimit
 from edge.engine.store.database import Transaction
 from edge.errors import ServiceError
 from edge.features.wills import store
@@ -31,6 +31,7 @@ class Reason(Enum):
     """Reasons to refuse a will."""
 
     LIMIT_EXCEEDED = "a limit is exceeded"
+    UNFIT = "no node accepts its content type and properties"
 
 
 class WillError(ServiceError[Reason]):
@@ -47,7 +48,8 @@ def begin(
     the database beside `limits.will_bytes`: a full gateway must let devices get their messages.
 
     Raises:
-        WillError: a limit would be exceeded; the earlier will is handled nevertheless.
+        WillError: a limit would be exceeded, or the will could never be published; the earlier
+            will is handled nevertheless.
     """
     earlier = store.find(tx, sender.full)
     if earlier is not None:
@@ -57,9 +59,14 @@ def begin(
             store.remove(tx, sender.full)
     if will is None:
         return
-    size, most = store.size(sender.full, will), context.limits.will_bytes
-    if store.bytes_of_others(tx, sender.full) + size > most:
-        exceeded = ExceededLimit("will_bytes", most)
+    if fault := item_attributes.find_fault(will.attributes):
+        refusals.log(context, tx, sender, destinations.UNFIT, text=fault)
+        raise WillError(Reason.UNFIT, fault)
+    limits, size = context.limits, store.size(sender.full, will)
+    used = store.bytes_of_others(tx, sender.account, sender.full)
+    most = limits.will_bytes_per_account, limits.will_bytes
+    exceeded = quota.exceeded_number(quota.WILL_LIMITS, *used, *most, more=size)
+    if exceeded is not None:
         refusals.log(context, tx, sender, *exceeded)
         raise WillError(Reason.LIMIT_EXCEEDED, exceeded.text)
     store.put(tx, sender.account, sender.full, will)

@@ -33,7 +33,11 @@ FROM wills AS w JOIN accounts AS a ON a.id = w.account
 _FIND: Final = f"{_COLUMNS} WHERE w.full = ?"
 _DUE: Final = f"{_COLUMNS} WHERE w.due <= ? ORDER BY w.due, w.full LIMIT ?"
 _FIRST: Final = "SELECT min(due) FROM wills WHERE due IS NOT NULL"
-_BYTES: Final = "SELECT coalesce(sum(bytes), 0) FROM wills WHERE full <> ?"
+_BYTES: Final = """
+SELECT coalesce(sum(bytes) FILTER (WHERE account = (SELECT id FROM accounts WHERE name = ?)), 0),
+    coalesce(sum(bytes), 0)
+FROM wills WHERE full <> ?
+"""
 
 
 class Will(NamedTuple):
@@ -105,9 +109,10 @@ def first_due(tx: Transaction) -> float | None:
     return found
 
 
-def bytes_of_others(tx: Transaction, full: str) -> int:
-    """Return the bytes of all wills but that of an address."""
-    return int(tx.row(_BYTES, (full,))[0])
+def bytes_of_others(tx: Transaction, account: str, full: str) -> tuple[int, int]:
+    """Return the bytes of an account's wills and of all wills, without that of an address."""
+    of_account, total = tx.row(_BYTES, (account, full))
+    return of_account, total
 
 
 def _stored(full: str, account: str, trusted: int, revoked: int, *rest: Any) -> StoredWill:

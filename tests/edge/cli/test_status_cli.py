@@ -182,6 +182,7 @@ def test_source_that_uses_most_is_named(folder: Path) -> None:
         "durable_sessions": 3,
         "durable_sessions_per_account": (2, "pump1"),
         "will_bytes": 149,
+        "will_bytes_per_account": (149, "pump1"),
         "held_messages": 4,
         "held_bytes": 1300,
         "held_messages_per_source": (3, PUMP),

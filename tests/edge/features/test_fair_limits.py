@@ -14,9 +14,15 @@ from typing import Final
 import pytest
 
 from edge.config.limits import Limits
+from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES
+from edge.engine.rules.access import Sender
 from edge.engine.rules.quota import FEW_MESSAGES, RESERVED_SHARE
 from edge.engine.sessions.session_lifecycle import Bound
 from edge.engine.sessions.sessions import Declaration
+from edge.engine.store.database import Transaction
+from edge.features.wills import service
+from edge.features.wills import store as wills
+from edge.features.wills.service import Will, WillError
 from tests.helpers import pubsub
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.pubsub import create, item, publish, subscribe
@@ -25,7 +31,7 @@ from tests.helpers.store import MakeGateway, Reply
 
 OWN: Final = {
     "sessions_per_account", "sessions_per_address", "durable_sessions_per_account",
-    "durable_session_time", "unauthenticated_per_address",
+    "durable_session_time", "will_bytes_per_account", "unauthenticated_per_address",
     "authenticate_failures", "authenticate_again", "authenticate_delay", "authenticate_time",
     "stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements",
     "stanza_attributes", "msgid_bytes", "stanzas_per_second", "stanzas_at_once",
@@ -46,6 +52,7 @@ OWN: Final = {
 
 FAIR: Final = {
     "durable_sessions": "durable_sessions_per_account",
+    "will_bytes": "will_bytes_per_account",
     "offline_total_messages": "offline_messages_per_source",
     "offline_total_bytes": "offline_bytes_per_source",
     "held_messages": "held_messages_per_source",
@@ -63,8 +70,6 @@ FAIR: Final = {
 
 OTHERWISE: Final = {
     "sessions": "an account has at most sessions_per_account of them, 1 in 125",
-    "will_bytes": "an account has at most durable_sessions_per_account wills, each of the size of a"
-    " CONNECT at most",
     "unauthenticated": "nobody has an account yet; a new connection replaces one of the address"
     " that has most",
     "handshakes": "a handshake that stalls is not counted after half a second",
@@ -142,6 +147,37 @@ def test_greedy_accounts_leave_durable_sessions_to_a_modest_one(make_gateway: Ma
 
     assert [fill_with_sessions(full) for full in GREEDY] == [16, 16, FEW_MESSAGES]
     assert fill_with_sessions(PUMP) == FEW_MESSAGES
+
+
+def test_greedy_accounts_leave_wills_to_a_modest_one(make_gateway: MakeGateway) -> None:
+    size = 1000
+    limits = Limits(will_bytes=64 * 1024, will_bytes_per_account=32 * 1024)
+    gateway = make_gateway(limits, accounts_of=NAMES)
+    context = gateway.router.context
+
+    def set_will(name: str, number: int) -> bool:
+        full = f"{name}@gw.example/{number}"
+        sender = Sender(full, full.partition("/")[0], name, True, True, 0)
+        will = Will("plant/state", b"", NO_ATTRIBUTES)
+        will = will._replace(payload=bytes(size - wills.size(full, will)))
+
+        def begin(tx: Transaction) -> bool:
+            try:
+                service.begin(context, tx, sender, will, clean=False)
+            except WillError:
+                return False
+            return True
+
+        return gateway.tx(begin)
+
+    def fill_with_wills(full: str) -> int:
+        name = full.partition("@")[0]
+        return next(number for number in count() if not set_will(name, number))
+
+    assert [fill_with_wills(full) for full in GREEDY] == [32, 25, 1]
+    assert fill_with_wills(PUMP) == 1
+    assert set_will("pump1", 0), "what replaces takes nothing"
+    assert gateway.events(name="will_bytes_per_account")
 
 
 def test_greedy_accounts_leave_nodes_and_subscriptions_to_a_modest_one(

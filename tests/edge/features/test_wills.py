@@ -135,6 +135,25 @@ def test_wills_of_one_gateway_have_a_limit(gateway: Gateway) -> None:
     assert not published(gateway, 1000.0)
 
 
+@pytest.mark.parametrize("properties", [(("user:a", ""),) * 65, (("user:a", "b" * 8192),)])
+def test_a_will_that_could_not_be_published_is_refused(
+    gateway: Gateway, properties: tuple[tuple[str, str], ...]
+) -> None:
+    begin(gateway, WILL)
+    gateway.end(FULL)
+    gateway.bind(FULL, KEPT)
+    unfit = WILL._replace(attributes=RETAINED._replace(properties=properties))
+
+    def begin_in_vain(tx: Transaction) -> None:
+        with pytest.raises(WillError):
+            service.begin(gateway.router.context, tx, sender(gateway, tx), unfit, clean=False)
+
+    gateway.tx(begin_in_vain)
+    assert gateway.events(name="unfit")
+    assert published(gateway), "the earlier will"
+    assert gateway.count("SELECT count(*) FROM wills") == 0
+
+
 def test_a_session_with_a_will_begins_in_a_full_database(tmp_path: Path) -> None:
     full = Limits(database_bytes=8 << 20, database_reserve=4 << 20)
     gateway = Gateway(new_database(tmp_path), full, pubsub=Pubsub(auto_create=["#"]))
