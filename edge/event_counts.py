@@ -21,6 +21,24 @@ forty rules and a dozen reasons."""
 
 OTHER: Final = "other"
 
+LOGIN_REASONS: Final = (
+    "unknown account",
+    "wrong password",
+    "account revoked",
+    "account without password",
+    "certificate expired",
+    "certificate not valid yet",
+    "certificate of another CA",
+    "certificate revoked",
+    "certificate unknown",
+    "too many failed logins",
+)
+"""The usual reasons of failed log-ins."""
+
+LOSSES: Final = ("evicted", "unwritten")
+"""Names of the events that report the number of events lost: from a full backlog, or before they
+were written."""
+
 _LOGIN_RULES: Final = frozenset({"authentication", "authentication_limit"})
 _DEAD: Final = ("dead", "in_doubt")
 
@@ -36,13 +54,15 @@ class EventCounts:
         failed_logins: failed log-ins by reason.
         messages: messages from devices, by quality of service and outcome.
         dead_letters: messages that became dead letters, by quality of service and state.
+        lost_events: events that were lost before the centre had them, by reason.
     """
 
     def __init__(self) -> None:
         self.refusals: Counter[str] = Counter()
-        self.failed_logins: Counter[str] = Counter()
+        self.failed_logins = Counter(dict.fromkeys(LOGIN_REASONS, 0))
         self.messages = Counter(dict.fromkeys(message_counts.OUTCOMES, 0))
         self.dead_letters = Counter(dict.fromkeys(product(("1", "2"), _DEAD), 0))
+        self.lost_events = Counter(dict.fromkeys(LOSSES, 0))
 
     def add_messages(self, counts: Mapping[tuple[int, str], int]) -> None:
         """Add numbers of messages, by quality of service and outcome, after their commit."""
@@ -60,6 +80,8 @@ class EventCounts:
                     _count(self.failed_logins, event.text or OTHER, times)
             elif event.kind == "message" and name in _DEAD:
                 self.dead_letters[str(event.qos or 0), name] += 1
+            elif event.kind == "uplink" and name in LOSSES:
+                self.lost_events[name] += round(event.value or 0.0)
 
 
 def _count(counter: Counter[str], label: str, times: int) -> None:

@@ -5,12 +5,15 @@ No device, node or queue is a label, so that every gateway has the same number o
 
 from __future__ import annotations
 
+import platform
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from edge.event_counts import EventCounts
 from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
+from edge.ops.devices.device_status import DETACHED, OFFLINE, ONLINE
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, labels, single
 
@@ -22,15 +25,12 @@ def format_metrics(snapshot: Snapshot, process: ProcessFigures, health: Health) 
     families = (
         _health_family(health),
         *_process_families(snapshot, process),
+        *_waiting_families(snapshot, process),
+        *_event_families(process.counts),
+        *_limit_families(snapshot),
         *_database_families(snapshot, process),
     )
     return exposition(PREFIX, families)
-
-
-def _limits(snapshot: Snapshot, *, allowed: bool) -> Iterator[tuple[str, float]]:
-    for limit in snapshot.status.limits:
-        if limit.used is not None:
-            yield labels(limit=limit.name), limit.allowed if allowed else limit.used.value
 
 
 def _lanes(snapshot: Snapshot, field: str) -> Iterator[tuple[str, float]]:
@@ -49,14 +49,18 @@ def _health_family(health: Health) -> Family:
 
 
 def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:
-    status, state = snapshot.status, process.status
+    state = process.status
     meaning = (
-        "Version of the running gateway, and whether it is compiled or pure, as labels; always 1."
+        "Version of the running gateway, whether it is compiled or pure, and Python's version, as"
+        " labels; always 1."
     )
-    yield Family("info", GAUGE, meaning, [(labels(version=state.version, build=state.build), 1)])
+    build = {"version": state.version, "build": state.build, "python": platform.python_version()}
+    yield Family("info", GAUGE, meaning, [(labels(**build), 1)])
     yield single("uptime_seconds", GAUGE, "Seconds since the start of the gateway.", state.uptime)
     meaning = "Service time: seconds of operation, plus time switched off if that is known."
     yield single("service_seconds_total", COUNTER, meaning, state.service)
+    meaning = "The gateway's wall clock, in seconds since 1970 UTC."
+    yield single("time_seconds", GAUGE, meaning, time.time())
     meaning = "1 if the wall clock is synchronised, else 0."
     yield single("clock_synchronised", GAUGE, meaning, state.synchronised)
     yield single("listener_up", GAUGE, "1 if devices can connect, else 0.", state.accepts_devices)
@@ -69,11 +73,19 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     meaning = "MQTT packets received from devices."
     yield single("mqtt_packets_total", COUNTER, meaning, process.requests["mqtt"])
     meaning = "Connections that are not read at the moment because they exceed a rate limit."
-    yield single("rate_limited_connections", GAUGE, meaning, status.paused)
-    waiting = status.waiting
+    yield single("rate_limited_connections", GAUGE, meaning, snapshot.status.paused)
     meaning = "Connected sessions of devices by protocol, including XMPP's that wait to be resumed."
-    counts = [(labels(protocol=name), status.protocols.get(name, 0)) for name in process.requests]
+    sessions = snapshot.status.protocols
+    counts = [(labels(protocol=name), sessions.get(name, 0)) for name in process.requests]
     yield Family("sessions", GAUGE, meaning, counts)
+    meaning = "Provisioned devices: online, detached (all sessions wait to be resumed), or offline."
+    states = Counter(device.state for device in snapshot.devices)
+    devices = {state: states[state] for state in (ONLINE, DETACHED, OFFLINE)}
+    yield Family("devices", GAUGE, meaning, _by_state(devices))
+
+
+def _waiting_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:
+    waiting = snapshot.status.waiting
     meaning = (
         "Messages that wait: held (in custody, before the sender's deliver), outbox (with quality"
         " of service, for a device), or offline (plain, for a device)."
@@ -86,16 +98,28 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     meaning = "Items in queues: waiting (also locked and delayed), or dead."
     items = {"waiting": waiting.queued, "dead": waiting.queued_dead}
     yield Family("queue_items", GAUGE, meaning, _by_state(items))
+    since = min((each.oldest for each in snapshot.queues if each.oldest is not None), default=None)
+    meaning = (
+        "Age in service seconds of the oldest item that is ready or locked, of all queues; 0 if"
+        " there is none."
+    )
+    age = 0.0 if since is None else max(0.0, process.status.service - since)
+    yield single("queue_oldest_item_age_seconds", GAUGE, meaning, age)
     meaning = "Events that are not in a segment yet."
     yield single("unsealed_events", GAUGE, meaning, waiting.events_unsealed)
-    yield from _event_families(process.counts)
+
+
+def _limit_families(snapshot: Snapshot) -> Iterator[Family]:
     meaning = (
         "Used part of a limit from [limits], in the unit of the option; for a limit of"
         " each source, account, node or lane, the largest use."
     )
-    yield Family("limit_used", GAUGE, meaning, _limits(snapshot, allowed=False))
+    limits = snapshot.status.limits
+    used = [(labels(limit=each.name), each.used.value) for each in limits if each.used is not None]
+    yield Family("limit_used", GAUGE, meaning, used)
     meaning = "Value of a limit from [limits], in the unit of the option."
-    yield Family("limit_allowed", GAUGE, meaning, _limits(snapshot, allowed=True))
+    allowed = [(labels(limit=each.name), each.allowed) for each in limits]
+    yield Family("limit_allowed", GAUGE, meaning, allowed)
 
 
 def _by_state(values: Mapping[str, int]) -> list[tuple[str, float]]:
@@ -131,6 +155,12 @@ def _event_families(counts: EventCounts) -> Iterator[Family]:
         for (qos, state), count in sorted(counts.dead_letters.items())
     ]
     yield Family("messages_dead_lettered_total", COUNTER, meaning, dead)
+    meaning = (
+        "Events that were lost before the centre had them, since the start, by reason: evicted"
+        " from a full backlog, or unwritten because too many waited to be sealed."
+    )
+    lost = [(labels(reason=name), count) for name, count in counts.lost_events.items()]
+    yield Family("events_lost_total", COUNTER, meaning, lost)
 
 
 def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:
@@ -163,6 +193,8 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
     yield Family("backlog_segments", GAUGE, meaning, _lanes(snapshot, "segments"))
     meaning = "Bytes of a lane's segments waiting for the centre."
     yield Family("backlog_bytes", GAUGE, meaning, _lanes(snapshot, "bytes"))
+    meaning = "1 if an uplink to a centre is configured, else 0."
+    yield single("uplink_configured", GAUGE, meaning, snapshot.has_uplink)
     yield single(
         "uplink_last_upload_timestamp_seconds",
         GAUGE,

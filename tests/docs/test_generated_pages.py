@@ -37,7 +37,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
 
 @pytest.mark.parametrize("component", ["gateway", "receiver"])
 def test_promtool_has_no_warning_about_metrics(component: str) -> None:
-    promtool.check("metrics", text=getattr(GENERATE, f"_{component}_exposition")())
+    promtool.run("check", "metrics", text=getattr(GENERATE, f"_{component}_exposition")())
 
 
 def logged_events() -> set[tuple[str, str]]:

@@ -9,13 +9,14 @@ from click.testing import CliRunner
 from edge.cli.commands import main
 from edge.config.limits import Limits
 from edge.engine.store import tables
+from edge.event_counts import LOGIN_REASONS
 from edge.features.queues.rules.diagnosis import Reason
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.ops import setup
 from edge.ops.devices import devices
 from edge.ops.transactions import changing
-from tests.helpers import promtool, queue_rows, waiting
+from tests.helpers import queue_rows, waiting
 from tests.helpers.command_tree import command_tree, leaves
 
 ROOT = Path(__file__).parents[2]
@@ -104,15 +105,7 @@ def test_the_table_of_limits_has_every_limit_with_a_usage() -> None:
         assert all(any(pattern.fullmatch(name) for pattern in patterns) for name in names), names
 
 
-def test_promtool_accepts_the_rules_for_alerts(tmp_path: Path) -> None:
-    (rules,) = re.findall(r"^```yaml\n(groups:\n.+?)^```$", OPERATE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "rules.yml").write_text(rules, "utf-8")
-    promtool.check("rules", tmp_path / "rules.yml")
-
-
-def test_rules_for_alerts_use_metrics_that_exist() -> None:
-    (rules,) = re.findall(r"^```yaml\n(groups:\n.+?)^```$", OPERATE, re.MULTILINE | re.DOTALL)
-    metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    used = set(re.findall(r"fieldpost_\w+", rules))
-    assert used
-    assert used <= set(re.findall(r"^\| `(fieldpost_\w+)`", metrics, re.MULTILINE))
+def test_the_reasons_of_failed_logins_are_counted_from_zero() -> None:
+    sentence = re.search(r"reason, which is one of (.+?)\. If TLS", OPERATE, re.DOTALL)
+    assert sentence is not None
+    assert re.findall(r"`(.+?)`", sentence[1].replace("\n", " ")) == list(LOGIN_REASONS)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import re
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from html.parser import HTMLParser
@@ -21,16 +23,17 @@ from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import Store
 from edge.errors import StoreError
-from edge.event_counts import MAX_LABELS, EventCounts
+from edge.event_counts import LOGIN_REASONS, MAX_LABELS, EventCounts
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
+from edge.features.queues.store.depth_events import Depth
 from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops.certificates import der, pki
 from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.checks.health import Health
 from edge.ops.gateway.control import ConnectedSession, DeviceConnections, ProcessStatus
-from edge.web import http, page, server, status_snapshot
+from edge.web import http, metrics, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
 from edge.web.server import MAX_CONNECTIONS, Server
@@ -40,6 +43,7 @@ from tests.helpers import queue_rows, waiting
 from tests.helpers.store import new_database, opened
 
 WAIT_S = 10.0
+PYTHON = platform.python_version()
 NOW = 1_760_000_000_000
 SETTINGS = load.parse(b'[gateway]\ndomain = "gw.example"')
 FOLDER = Path("no gateway")
@@ -365,7 +369,8 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
     assert (
         samples.items()
         >= {
-            'fieldpost_info{version="1.2.3",build="pure"}': 1,
+            f'fieldpost_info{{version="1.2.3",build="pure",python="{PYTHON}"}}': 1,
+            "fieldpost_queue_oldest_item_age_seconds": 0,
             "fieldpost_stanzas_total": 17,
             "fieldpost_mqtt_packets_total": 4,
             'fieldpost_sessions{protocol="xmpp"}': 2,
@@ -375,9 +380,12 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
             'fieldpost_limit_allowed{limit="sessions"}': 1000,
             'fieldpost_backlog_bytes{lane="readings"}': 0,
             "fieldpost_rate_limited_connections": 1,
+            "fieldpost_uplink_configured": 0,
+            'fieldpost_limit_allowed{limit="database_reserve"}': 64 * 2**20,
         }.items()
     )
     assert samples["fieldpost_resident_memory_bytes"] > 2**20
+    assert abs(samples["fieldpost_time_seconds"] - time.time()) < 3600
     assert "fieldpost_uplink_last_upload_timestamp_seconds" not in samples
 
 
@@ -389,21 +397,25 @@ async def test_messages_are_counted_from_zero(gateway: Gateway) -> None:
         'messages_total{qos="1",outcome="delivered"}',
         'messages_total{qos="2",outcome="accepted"}',
         'messages_dead_lettered_total{qos="2",state="in_doubt"}',
+        'failed_logins_total{reason="wrong password"}',
+        'events_lost_total{reason="evicted"}',
     ):
         assert f"\nfieldpost_{labels} 0\n" in text
 
 
-async def test_refusals_failed_logins_and_dead_letters_are_counted(gateway: Gateway) -> None:
+async def test_refusals_failed_logins_losses_and_dead_letters_are_counted(gateway: Gateway) -> None:
     counts = gateway.reader.process().counts
     failed = NewEvent("limit", "192.0.2.1", name="authentication", value=2.0)
     dead = NewEvent("message", "pump1@gw.example", name="dead", qos=1)
-    counts.add([failed._replace(text="wrong password"), failed._replace(name="nodes"), dead])
+    lost = NewEvent("uplink", name="evicted", value=7.0)
+    counts.add([failed._replace(text="wrong password"), failed._replace(name="nodes"), dead, lost])
     text = (await gateway.site.respond("/metrics")).body.decode()
     for sample in (
         'fieldpost_failed_logins_total{reason="wrong password"} 2',
         'fieldpost_refusals_total{rule="authentication"} 2',
         'fieldpost_refusals_total{rule="nodes"} 2',
         'fieldpost_messages_dead_lettered_total{qos="1",state="dead"} 1',
+        'fieldpost_events_lost_total{reason="evicted"} 7',
     ):
         assert f"\n{sample}\n" in text
     assert "pump1" not in text
@@ -416,7 +428,7 @@ def test_label_values_are_bounded() -> None:
         for number in range(MAX_LABELS + 5)
     )
     assert len(counts.failed_logins) == MAX_LABELS + 1
-    assert counts.failed_logins["other"] == 5
+    assert counts.failed_logins["other"] == len(LOGIN_REASONS) + 5
     assert "a 'reason' 0 " in counts.failed_logins
 
 
@@ -445,12 +457,22 @@ async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
             tx, queue, NewQueuedItem("secret-node", "i1", queue_rows.PUBLISHER, b"")
         )
         waiting.hold(tx, "secret@gw.example", "secret-id")
+        accounts.add(tx, "secret", (), trusted=True)
 
     await gateway.store.run(unit)
     text = (await gateway.site.respond("/metrics")).body.decode()
     assert "secret" not in text
     assert 'fieldpost_waiting_messages{state="held"} 1' in text
     assert 'fieldpost_queue_items{state="waiting"} 1' in text
+    assert 'fieldpost_devices{state="offline"} 1' in text
+
+
+async def test_the_age_of_the_oldest_item_of_all_queues_is_shown(gateway: Gateway) -> None:
+    snapshot, process, judged = await read_status(gateway)
+    queue = Depth(1, "q", 3, 0, 0, 0, 0, None)
+    queues = [queue, queue._replace(oldest=9.0), queue._replace(oldest=2.0)]
+    text = metrics.format_metrics(snapshot._replace(queues=queues), process, judged)
+    assert "\nfieldpost_queue_oldest_item_age_seconds 10.5\n" in text
 
 
 async def test_duration_of_commits_is_counted(gateway: Gateway) -> None:
