@@ -32,8 +32,9 @@ OVERHEAD: Final = 64
 CACHED_ITEMS: Final = 64
 """A node's ItemIDs are cached only if the node has at most this many items."""
 
-CACHED_NODES: Final = 128
-"""Maximum number of nodes in the cache of ItemIDs; a full cache is emptied."""
+CACHED: Final = 8192
+"""Maximum number of nodes and ItemIDs in the cache, together; a full cache is emptied. Each takes
+about 250 bytes."""
 
 EXPIRY_BATCH: Final = 256
 """Maximum number of expired items that one unit of work removes."""
@@ -66,6 +67,17 @@ class StoredItem(NamedTuple):
 _Known: TypeAlias = dict[str, tuple[int, int, str]]
 """Row number, size in bytes and author of each item of a node, by ItemID, in the order of row
 numbers."""
+
+
+class _Cache:
+    """The ItemIDs of nodes by node, `None` for a node with more than `CACHED_ITEMS` items; `size`
+    is at least the number of the nodes and ItemIDs."""
+
+    __slots__ = ("by_node", "size")
+
+    def __init__(self) -> None:
+        self.by_node: dict[int, _Known | None] = {}
+        self.size = 0
 
 
 _CACHE: Final = "items of nodes"
@@ -178,9 +190,8 @@ def put(
         _TABLE.change(tx, row, None, values)
         known[item_id] = row, size, author
         tx.on_undo(known.pop, item_id)
-        if len(known) > CACHED_ITEMS:
-            tx.cache[_CACHE][node_id] = None
-            tx.on_undo(tx.cache[_CACHE].__setitem__, node_id, known)
+        if not removed:
+            _count_cached_item(tx, node_id, known)
     if items or growth:
         _count(tx, node_id, items, growth, author)
     if expires is not None:
@@ -190,17 +201,33 @@ def put(
 def _known(tx: Transaction, node_id: int) -> _Known | None:
     """Return the ItemIDs of a node from the cache, after reading them into it if necessary; `None`
     if the node has more than `CACHED_ITEMS` items."""
-    cache: dict[int, _Known | None] = tx.cache.setdefault(_CACHE, {})
-    if node_id not in cache:
-        rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
-        if len(cache) >= CACHED_NODES:
-            cache.clear()
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    if cache is not None and node_id in cache.by_node:
+        return cache.by_node[node_id]
+    rows = tx.rows(_KNOWN, (node_id, CACHED_ITEMS + 1))
+    known: _Known | None = None
+    if len(rows) <= CACHED_ITEMS:
         known = {
             item: (row, size, author_of(author, publisher))
             for item, row, size, author, publisher in rows
         }
-        cache[node_id] = None if len(known) > CACHED_ITEMS else known
-    return cache[node_id]
+    added = 1 + len(known or ())
+    if cache is None or cache.size + added > CACHED:
+        cache = tx.cache[_CACHE] = _Cache()
+    cache.by_node[node_id] = known
+    cache.size += added
+    return known
+
+
+def _count_cached_item(tx: Transaction, node_id: int, known: _Known) -> None:
+    """Count a new ItemID in the cache; drop those of its node, or all, if they are too many."""
+    cache: _Cache = tx.cache[_CACHE]
+    cache.size += 1
+    if cache.size > CACHED:
+        del tx.cache[_CACHE]
+    elif len(known) > CACHED_ITEMS:
+        cache.by_node[node_id] = None
+        tx.on_undo(cache.by_node.__setitem__, node_id, known)
 
 
 def _remove_later(tx: Transaction, known: _Known, item_id: str) -> tuple[int, str]:
@@ -324,7 +351,8 @@ def newest_of_nodes(tx: Transaction, node_id: int | None) -> Iterator[tuple[str,
 def remove(tx: Transaction, node_id: int, item_id: str) -> bool:
     """Remove an item; return whether it existed."""
     removed = _count_removed(tx, node_id, tx.rows(_REMOVE, (node_id, item_id)))
-    known: _Known | None = tx.cache.get(_CACHE, {}).get(node_id)
+    cache: _Cache | None = tx.cache.get(_CACHE)
+    known = None if cache is None else cache.by_node.get(node_id)
     if known is not None:
         known.pop(item_id, None)
     return removed > 0

@@ -19,8 +19,8 @@ from edge.features.pubsub.store import recipients
 CACHED_CONFIGS: Final = 256
 """Maximum number of decoded configurations in the cache; nodes with equal ones share an entry."""
 
-CACHED_NODES: Final = 256
-"""Maximum number of cached nodes; a full cache is emptied."""
+CACHED_NODES: Final = 4096
+"""Maximum number of cached nodes; a full cache is emptied. Each takes about 600 bytes."""
 
 AFFILIATIONS: Final = "affiliations"
 """Key of the cached affiliations in `Transaction.cache`."""

@@ -53,6 +53,30 @@ def test_an_item_published_again_moves_to_the_end(tx: Transaction) -> None:
     assert last.size == 30
 
 
+def test_items_of_many_nodes_are_replaced_without_statements(tx: Transaction) -> None:
+    names = [f"n{number}" for number in range(600)]
+    added = [nodes.add(tx, name, "pump1@gw.example", NodeConfig()) for name in names]
+    for node in added:
+        assert nodes.get(tx, node.name) == node
+        put(tx, "x", node=node.id)
+    assert items.total(tx) == Usage(600, 600 * 10)
+    in_memory_only = Transaction(None, tx.now, tx.cache)
+    for node in added:
+        assert nodes.get(in_memory_only, node.name) == node._replace(items=1, bytes=10)
+        put(in_memory_only, "x", node=node.id, size=20)
+    assert items.total(in_memory_only) == Usage(600, 600 * 20)
+
+
+def test_the_number_of_cached_item_ids_is_limited(tx: Transaction) -> None:
+    names = [f"i{number}" for number in range(items.CACHED_ITEMS)]
+    for number in range(items.CACHED // items.CACHED_ITEMS + 5):
+        node = nodes.add(tx, f"n{number}", "pump1@gw.example", NodeConfig())
+        put(tx, *names, node=node.id)
+        cached = tx.cache[items._CACHE].by_node.values()
+        assert sum(len(known) for known in cached) <= items.CACHED
+    assert items.author(tx, 3, "i1") == "pump1@gw.example"
+
+
 def test_pages_go_forward_and_backward(tx: Transaction) -> None:
     put(tx, *"abcdef")
     put(tx, "other", node=2)
