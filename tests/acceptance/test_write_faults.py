@@ -8,6 +8,7 @@ equal the rows, also if commands or the clock change the rows between groups.
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from tests.helpers import power_cut
 from tests.helpers.gateway import Gateway, bind_session
+from tests.helpers.power_cut import Recorder
 from tests.helpers.processes import Process, start
 from tests.helpers.write_faults import (
     ALL,
@@ -45,7 +47,7 @@ from tests.helpers.write_faults import (
 from tests.helpers.xmpp import log_message
 
 SPREAD = 5
-CALLS, WRITES, SYNCS = "WTSDU", "W", "SD"  # as in `power_cut.Record`
+CALLS, WRITES, SYNCS = "WTSDU", "W", "SD"  # as in `write_log.c`
 
 
 @pytest.fixture(scope="module", params=["slow disk", "fast disk"])
@@ -109,12 +111,9 @@ async def recover_both(
     """Recover the process's database, and that which a power cut at this moment would leave."""
     await recover(process.path, run.done)
     cut = folder / "cut"
-    cut.mkdir()
-    run.disk.cut(cut, chance)
+    run.disk.cut(run.folder, cut, chance)
     await recover(cut / database.FILE_NAME, run.done)
-    for file in cut.iterdir():
-        file.unlink()
-    cut.rmdir()
+    shutil.rmtree(cut)
 
 
 async def test_a_kill_before_any_call_loses_and_repeats_nothing(
@@ -240,10 +239,10 @@ def gateway(tmp_path: Path) -> Gateway:
 
 def failing(gateway: Gateway, folder: Path, fault: str, kinds: str, length: int) -> dict[str, str]:
     """Return the environment in which calls of some kinds fail some time after the start."""
-    log, env = power_cut.recording(folder, gateway.folder / database.FILE_NAME)
+    recorder = Recorder(folder)
+    env = recorder.environment(gateway.folder)
     with start("fieldpost", "run", "--dir", gateway.folder, env=env):
-        records = power_cut.records(log.read_bytes())
-        first = LATER + sum(record.kind in kinds for record in records)
+        first = LATER + sum(record.kind in kinds for record in recorder.records())
     return {**env, "WRITE_FAULT": f"{fault} {first} {first + length - 1}"}
 
 

@@ -53,9 +53,9 @@ from sync.segment import read_header
 from sync.uplink.batcher import BatchLimits
 from sync.uplink.interfaces import BacklogUnavailable
 from sync.uplink.sealer import Sealer
-from tests.helpers import custody_image, outbox_image, power_cut, pubsub, pubsub_image
+from tests.helpers import custody_image, outbox_image, pubsub, pubsub_image
 from tests.helpers.backlog import FixedState
-from tests.helpers.power_cut import Disk
+from tests.helpers.power_cut import Disk, Record, Recorder
 from tests.helpers.pubsub import EVENT, SERVICE
 from tests.helpers.queue_nodes import QUEUEING
 from tests.helpers.store import (
@@ -626,13 +626,15 @@ class Run(NamedTuple):
         done: the requests that were answered.
         figures: the result of `exchange`; zeros if it did not end.
         records: the recorded calls.
+        folder: the folder of the database.
         disk: the content of the disk, on which the power can be cut.
     """
 
     status: int
     done: list[Request]
     figures: Figures
-    records: list[power_cut.Record]
+    records: list[Record]
+    folder: Path
     disk: Disk
 
     def count(self, kinds: str) -> int:
@@ -663,12 +665,12 @@ class FaultyProcess:
         self.path = folder / "run" / database.FILE_NAME
         self.path.parent.mkdir()
         self._answers = folder / "answers"
-        self._log, env = power_cut.recording(folder, self.path)
+        self._recorder = Recorder(folder)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.helpers.write_faults"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **env},
+            env={**os.environ, **self._recorder.environment(self.path.parent)},
             text=True,
         )
 
@@ -687,9 +689,8 @@ class FaultyProcess:
         """Run with a fault, which is a value of $WRITE_FAULT (see `write_log.c`)."""
         shutil.rmtree(self.path.parent)
         self.copy(self.path.parent)
-        (template,) = self._template.iterdir()
-        disk = Disk({self.path.stat().st_ino: template})
-        os.truncate(self._log, 0)
+        disk = Disk(self.path.parent)
+        os.truncate(self._recorder.log, 0)
         self._answers.write_bytes(b"")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -700,10 +701,10 @@ class FaultyProcess:
         lines = [json.loads(line) for line in self._answers.read_text().split("\n")[:-1]]
         done = [Request(*line) for line in lines if len(line) == len(Request._fields)]
         figures = Figures(*lines[-1]) if status == 0 else Figures(0, 0)
-        records = list(power_cut.records(self._log.read_bytes()))
+        records = self._recorder.records()
         for record in records:
             disk.replay(record)
-        return Run(status, done, figures, records, disk)
+        return Run(status, done, figures, records, self.path.parent, disk)
 
 
 def _run_child(path: Path, answers: Path, *, slow: bool) -> int:
