@@ -7,6 +7,7 @@ equal the rows, also if commands or the clock change the rows between groups.
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 import signal
@@ -28,7 +29,7 @@ from edge.features.queues.service import admin
 from edge.features.queues.store import overview
 from tests.helpers import power_cut
 from tests.helpers.gateway import Gateway, bind_session
-from tests.helpers.power_cut import Recorder
+from tests.helpers.power_cut import Disk, Recorder
 from tests.helpers.processes import Process, start
 from tests.helpers.write_faults import (
     ALL,
@@ -152,17 +153,20 @@ async def test_a_full_disk_refuses_requests_until_space_is_free(
     assert refused
 
 
-async def test_a_failed_sync_ends_the_process_and_loses_nothing(
+@pytest.mark.parametrize(("fault", "kinds"), [("broken", SYNCS), ("bad", WRITES)])
+async def test_a_failing_disk_ends_the_process_and_loses_nothing(
     process: FaultyProcess,
     whole: Run,
+    fault: str,
+    kinds: str,
     points: Callable[[int], list[int]],
     tmp_path: Path,
     seed: int,
 ) -> None:
     chance = random.Random(seed)
-    for number in points(whole.count(SYNCS)):
+    for number in points(whole.count(kinds)):
         last = chance.choice((number, 10_000))
-        run = process.run(f"broken {number} {last}")
+        run = process.run(f"{fault} {number} {last}")
         assert run.status in (0, BROKEN_STATUS), number
         await recover_both(process, run, tmp_path, chance)
 
@@ -229,6 +233,8 @@ LATER = 10
 
 MESSAGES = 25
 
+CUTS = 5
+
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
@@ -237,35 +243,51 @@ def gateway(tmp_path: Path) -> Gateway:
     return Gateway(tmp_path / "gateway", "pump", require_tls=False)
 
 
-def failing(gateway: Gateway, folder: Path, fault: str, kinds: str, length: int) -> dict[str, str]:
-    """Return the environment in which calls of some kinds fail some time after the start."""
-    recorder = Recorder(folder)
-    env = recorder.environment(gateway.folder)
-    with start("fieldpost", "run", "--dir", gateway.folder, env=env):
+def failing(gateway: Gateway, recorder: Recorder, fault: str, kinds: str, length: int) -> str:
+    """Return the fault with which calls of some kinds fail some time after the start."""
+    with start(
+        "fieldpost", "run", "--dir", gateway.folder, env=recorder.environment(gateway.folder)
+    ):
         first = LATER + sum(record.kind in kinds for record in recorder.records())
-    return {**env, "WRITE_FAULT": f"{fault} {first} {first + length - 1}"}
+    return f"{fault} {first} {first + length - 1}"
 
 
-async def test_a_gateway_exits_with_an_error_if_a_sync_fails(
-    gateway: Gateway, tmp_path: Path
+@pytest.mark.parametrize(("fault", "kinds"), [("broken", SYNCS), ("bad", WRITES)])
+async def test_a_gateway_exits_with_an_error_if_the_disk_fails(
+    gateway: Gateway, tmp_path: Path, fault: str, kinds: str, seed: int
 ) -> None:
-    requests = all_requests()
-    env = failing(gateway, tmp_path, "broken", SYNCS, 1_000_000)
-    with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
+    """The next run saves again what is only in the system's memory, so that what it acknowledges
+    survives a power cut."""
+    disk, recorder = Disk(gateway.folder), Recorder(tmp_path)
+    env, requests = recorder.environment(gateway.folder), all_requests()
+    fails = failing(gateway, recorder, fault, kinds, 1_000_000)
+    faulty = {**env, "WRITE_FAULT": fails}
+    with start("fieldpost", "run", "--dir", gateway.folder, env=faulty) as process:
         assert await send(process, requests) == "internal-server-error"
         assert process.wait() == 1
         text = "Error: the database: disk I/O error; see the kernel's log (`dmesg`)"
         assert process.stderr.startswith(text)
-    with gateway.run() as process:
+    with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
         assert await send(process, requests) is None
+        process.kill9()
     check_gateway_log(gateway)
+    for record in recorder.records():
+        disk.replay(record)
+    chance = random.Random(seed)
+    for number in range(CUTS):
+        after = copy.copy(gateway)
+        after.folder = tmp_path / str(number)
+        disk.cut(gateway.folder, after.folder, chance)
+        check_gateway_log(after)
 
 
 async def test_a_gateway_refuses_requests_while_the_disk_is_full(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     requests = all_requests()
-    env = failing(gateway, tmp_path, "full", WRITES, 30)
+    recorder = Recorder(tmp_path)
+    fails = failing(gateway, recorder, "full", WRITES, 30)
+    env = {**recorder.environment(gateway.folder), "WRITE_FAULT": fails}
     with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
         answers = [await send(process, requests)]
         while answers[-1] is not None:
