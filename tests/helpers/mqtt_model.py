@@ -48,6 +48,9 @@ VERSIONS: Final = {"mqtt 3.1.1": V311, "mqtt 5.0": V5}
 MAX_BYTES: Final = 1 << 20
 SERVICE: Final = f"pubsub.{DOMAIN}"
 
+_DISCONNECT: Final = b"\xe0"
+"""The first byte of an answer that ends the connection."""
+
 _ANSWERS: Final[Mapping[str, type[PubAck] | type[PubRec] | type[PubComp]]] = {
     "acknowledged": PubAck,
     "received": PubRec,
@@ -95,6 +98,8 @@ def _work(context: Context, version: int, line: str) -> Work:
 
     def run(tx: Transaction, sender: Sender) -> bytes:
         answer = work(tx, sender)
+        if answer[:1] == _DISCONNECT:  # which the session of 3.1.1 does not send
+            return model.line("end", Reason(answer[2]).name).encode()
         return _line(_parse(answer, version)) if answer else b""
 
     return run
@@ -141,6 +146,6 @@ def _line(packet: Packet) -> bytes:
         return model.line(name).encode()
     assert isinstance(packet, PubAck | PubRec | PubRel | PubComp)
     if packet.reason == Reason.QUOTA_EXCEEDED:
-        return model.line("refused", name, packet.id, CustodyReason.NO_ROOM.name).encode()
+        return model.line("refused", "publish", packet.id, CustodyReason.NO_ROOM.name).encode()
     assert packet.reason < Reason.UNSPECIFIED_ERROR, packet
     return model.line(name, packet.id).encode()

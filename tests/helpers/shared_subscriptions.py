@@ -47,6 +47,13 @@ def item_id(message: Element | None) -> str | None:
     return None if found is None else found.get("id")
 
 
+def item_text(message: Element | None) -> str:
+    """Return the text of the item that a message must contain."""
+    found = None if message is None else message.find(_ITEM)
+    assert found is not None
+    return "".join(found.itertext())
+
+
 def offered_items(gateway: Gateway, full: str) -> list[str | None]:
     """Return the ItemIDs of the items offered to a session with QoS since the last call."""
     return [item_id(one.message) for one in take_requests(gateway, full)]

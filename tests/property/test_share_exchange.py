@@ -2,8 +2,8 @@
 
 No member gets an item of another, and no item disappears without being counted. The gateway is
 real, with SQLite; members are small models of the specification, of which some may speak another
-protocol (`tests.toy`, or MQTT by `tests.helpers.mqtt_model`). A session that ends loses all stanzas
-in flight, in both directions.
+protocol (`tests.toy`, or MQTT by `tests.helpers.mqtt_model`). Items are published by XMPP and MQTT.
+A session that ends loses all stanzas in flight, in both directions.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.helpers import mqtt_model
 from tests.helpers.pubsub import create
 from tests.helpers.pubsub_image import DryRunGateway
 from tests.helpers.qos_devices import (
+    CLIENT,
     DeviceRequest,
     bind_eligible,
     empty_result,
@@ -35,24 +36,28 @@ from tests.helpers.qos_devices import (
 from tests.helpers.shared_subscriptions import (
     NODE,
     SHARE,
-    item_id,
     item_states,
+    item_text,
     join,
     leave,
-    plain_items,
     publish,
 )
 from tests.helpers.store import DOMAIN, Sent, new_database
 from tests.toy.model import add_toy, bind, line, words
+from tests.toy.requests import IDS
 
 NAMES: Final = ("ant", "bee", "cat")
 CAPACITY: Final = 3
 USER: Final = st.sampled_from(NAMES)
 PUBLISHER: Final = f"queen@{DOMAIN}/fw"
+XMPP: Final = "xmpp"
+FOREVER: Final = 1_000_000.0
+ANSWERS: Final = {0: "", 1: "acknowledged", 2: "received"}
+"""The answers to what MQTT publishes, by its QoS."""
 
 
 class Shares(RuleBasedStateMachine):
-    """A publisher, and three members with an account each.
+    """A publisher with a session of each protocol, and three members with an account each.
 
     Attributes:
         toys: the members that speak `protocol`.
@@ -106,23 +111,48 @@ class Shares(RuleBasedStateMachine):
 
     # Rules
 
-    @rule(count=st.integers(1, 4))
-    def publish(self, count: int) -> None:
+    @rule(
+        count=st.integers(1, 4),
+        by=st.sampled_from([XMPP, *mqtt_model.VERSIONS]),
+        qos=st.integers(0, 2),
+        fails=st.sampled_from(["", "", "connection", "gateway"]),
+    )
+    def publish(self, count: int, by: str, qos: int, fails: str) -> None:
         for _ in range(count):
             item = f"i{len(self.published)}"
             self.published.append(item)
-            publish(self.gateway, item, full=PUBLISHER)
+            if by == XMPP:
+                publish(self.gateway, item, full=PUBLISHER)
+            else:
+                self.publish_by_mqtt(by, item, max(qos, self.qos), fails)
             if not self.members:
                 self.received[item] += 1  # there is no shared subscription
+
+    def publish_by_mqtt(self, protocol: str, item: str, qos: int, fails: str) -> None:
+        """Publish an item, at no lower QoS than that of the members, because they would get it at
+        the lower one. At QoS 2, each step is repeated if its answer is lost with the connection, or
+        by a crash of the gateway."""
+        full, id = f"queen@{DOMAIN}/{mqtt_model.VERSIONS[protocol]}", 1 + len(self.published) % IDS
+        steps = [(line("publish", id, qos, f"{mqtt_model.SERVICE}/{NODE}", "", item), ANSWERS[qos])]
+        if qos == 2:
+            steps.append((line("release", id), "completed"))
+        for step, answer in steps:
+            for is_repeated in (False, True) if fails and qos == 2 else (False,):
+                if is_repeated and fails == "gateway":
+                    self.crash()
+                if is_repeated or not self.gateway.is_bound(full):
+                    mqtt_model.bind(self.gateway, full, FOREVER, protocol)
+                found = self.gateway.commit(self.gateway.work(full, step))
+                assert found.decode() == (line(answer, id) if answer else "")
 
     @rule(user=USER)
     def connect(self, user: str) -> None:
         if self.is_connected(user):
             return
         if user in self.toys and self.protocol in mqtt_model.VERSIONS:
-            mqtt_model.bind(self.gateway, self.full(user), 1_000_000.0, self.protocol)
+            mqtt_model.bind(self.gateway, self.full(user), FOREVER, self.protocol)
         elif user in self.toys:
-            bind(self.gateway, self.full(user), 1_000_000.0)
+            bind(self.gateway, self.full(user), FOREVER)
             make_eligible(self.gateway, self.full(user))
         else:
             bind_eligible(self.gateway, self.full(user))
@@ -201,7 +231,9 @@ class Shares(RuleBasedStateMachine):
             self.gateway.acknowledge(full, *(one.receipt for one in sends if one.receipt))
             self.received.update(item_of(read_toy_request(one, full)) for one in sends)
         else:
-            self.received.update(item or "" for item in plain_items(self.gateway, full))
+            for element in self.gateway.elements(full):
+                if element.tag == f"{CLIENT}message":
+                    self.received[item_text(element)] += 1
 
     def bind(self, user: str, found: list[DeviceRequest]) -> None:
         """Check that an item offered to a member at QoS 2 is offered to no other."""
@@ -234,6 +266,7 @@ class Shares(RuleBasedStateMachine):
 
     @invariant()
     def check_no_duplicates_at_qos_0_and_2(self) -> None:
+        assert set(self.received) <= set(self.published)
         if self.qos != 1:
             assert all(count == 1 for count in self.received.values()), self.received
 
@@ -259,7 +292,8 @@ class Shares(RuleBasedStateMachine):
         ends = [e for e in self.gateway.events() if e.name in ("share_ended", "share_lost")]
         lost = sum(round(event.value or 0) for event in ends)
         dead_letters = self.gateway.count("SELECT count(*) FROM dead")
-        kept = {item for item, _state in item_states(self.gateway)}
+        bodies = self.gateway.connection.execute("SELECT body FROM queue_bodies").fetchall()
+        kept = {text_of(bytes(body).decode()) for (body,) in bodies}
         in_flight = self.gateway.count("SELECT count(*) FROM temp.in_flight WHERE kind = 'share'")
         known = kept | set(self.received)
         assert len(self.published) <= len(known) + lost + dead_letters + in_flight + self.crashed()
@@ -297,18 +331,23 @@ def take_toy_requests(gateway: DryRunGateway, full: str) -> list[DeviceRequest]:
 
 
 def read_toy_request(sent: Sent, full: str) -> DeviceRequest:
-    """Read a line as the request of XMPP that has the same meaning; its text is the ItemID."""
+    """Read a line as the request of XMPP that has the same meaning; its text is the item's."""
     name, id, *rest = words(sent.stanza)
     if name == "release":
         return DeviceRequest(id, "", full, "deliver", "", id, None, None)
     level, sender, _type, payload = rest
-    item = payload.partition(">")[2].partition("<")[0]
     step = "assured" if level == "2" else "acknowledged"
-    return DeviceRequest(id, sender, full, step, "", id, item, None)
+    return DeviceRequest(id, sender, full, step, "", id, text_of(payload), None)
 
 
 def item_of(one: DeviceRequest) -> str:
-    return one.text or item_id(one.message) or ""
+    """Return the text of an item, which is its name here: MQTT has no ItemIDs."""
+    return one.text or item_text(one.message)
+
+
+def text_of(payload: str) -> str:
+    """Return the text of a payload, which may be in the XML of XMPP."""
+    return payload.partition(">")[2].partition("<")[0] or payload
 
 
 class AtQos0(Shares):
