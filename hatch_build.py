@@ -10,11 +10,14 @@ import os
 from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from mypyc.build import mypycify
 from setuptools import Distribution  # type: ignore[import-untyped]
+
+LIBRARY: Final = Path("fieldpost", "lib")
+"""The folder of `edge` and `sync` in the wheel, and of mypyc's library: a top-level module too."""
 
 
 class CompiledModules(BuildHookInterface[Any]):
@@ -31,7 +34,7 @@ class CompiledModules(BuildHookInterface[Any]):
         with chdir(root):  # mypyc derives the modules' names from relative paths
             _compile([str(path) for path in sorted(found)], folder)
         for path in (folder / "lib").rglob("*.so"):
-            build_data["force_include"][str(path)] = str(path.relative_to(folder / "lib"))
+            build_data["force_include"][str(path)] = str(LIBRARY / path.relative_to(folder / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

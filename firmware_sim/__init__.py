@@ -1,4 +1,4 @@
 """The firmware library, `device`, and the simulator, whose devices use it.
 
-The library is in the gateway's wheel; the rest is in the distribution `fieldpost-sim`.
+The library is the distribution `fieldpost-device`; the rest is `fieldpost-sim`.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+import fieldpost
 from firmware_sim.fleet.command import fleet_command
 from firmware_sim.scenarios import commands
 
@@ -14,6 +15,7 @@ from firmware_sim.scenarios import commands
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Test a Fieldpost gateway with simulated devices, or simulate the data of a fleet."""
+    fieldpost.use_library()  # `fleet` encodes segments
 
 
 @main.group("run")

@@ -3,8 +3,9 @@
 #
 #   sudo ./install.sh [--domain NAME] [--listen HOST:PORT]... [--constraint FILE] [--dry-run] PACKAGE
 #
-# PACKAGE is what pip installs: the path of a wheel, or a requirement. --constraint is passed to pip: a
-# file with the exact versions of the dependencies. --domain is required the first time. --listen is
+# PACKAGE is what pip installs: the path of a wheel, or a requirement. With a wheel, those of the firmware
+# library beside it, fieldpost_device-*.whl, are installed too. --constraint is passed to pip: a file with
+# the exact versions of the dependencies. --domain is required the first time. --listen is
 # used the first time too, and may be repeated; the default is port 5222 of all IPv4 addresses, and of
 # all IPv6 addresses if the machine has IPv6. Direct TLS uses the next port.
 #
@@ -36,7 +37,7 @@ readonly FAILED=$STATE/failed-upgrade   # the database of a new version that did
 readonly KEPT_RELEASES=2        # the current one and the previous one
 readonly NEEDED_MIB=250         # an environment takes 80 MB, and pip needs temporary copies
 
-package='' constraint='' domain='' listen=() root='' dry=no release='' unfinished='' previous='' backup=''
+package='' packages=() constraint='' domain='' listen=() root='' dry=no release='' unfinished='' previous='' backup=''
 old_unit=''
 
 usage() { sed -nE '/^#!/d; /^#/!q; s/^# ?//p' "${BASH_SOURCE[0]}"; }
@@ -86,7 +87,13 @@ arguments() {
     [ -n "$package" ] || misused "the package is missing: give the path of a wheel, or a requirement"
     [ "${#listen[@]}" -gt 0 ] || listen_everywhere
     [ -z "$root" ] || [ -d "$root" ] || misused "--root $root is not a folder"
-    case $package in *.whl) package=$(existing "$package") ;; esac
+    packages=("$package")
+    case $package in
+        *.whl)
+            package=$(existing "$package")
+            mapfile -t packages < <(compgen -G "${package%/*}/fieldpost_device-*.whl")
+            packages+=("$package") ;;
+    esac
     [ -z "$constraint" ] || constraint=$(existing "$constraint")
 }
 
@@ -167,7 +174,7 @@ install_release() {
     run mkdir -p "$root$OPT/releases"
     run "$PYTHON" -m venv "$unfinished"
     run "$unfinished/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-        ${constraint:+--constraint "$constraint"} "$package" \
+        ${constraint:+--constraint "$constraint"} "${packages[@]}" \
         || die "pip could not install $package; the current version is untouched"
     # Check that the new version starts. pip has compiled it, because the service cannot write there.
     run "$unfinished/bin/fieldpost" --help > /dev/null || die "the new version does not start"
@@ -229,6 +236,8 @@ would_migrate() {
 import sys
 from contextlib import closing
 from pathlib import Path
+import fieldpost
+fieldpost.use_library()
 from edge.engine.store import database
 with closing(database.connect_reader(Path(sys.argv[1]))) as connection:
     (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -82,7 +82,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
 
 async def test_the_readme_commands_let_a_device_log_in(newcomer: Newcomer) -> None:
     install, init, add, run = commands(FIRST_STEPS)
-    assert install == "pip install ."
+    assert install == "pip install ./firmware_sim/device ."
     newcomer.type(init)
     newcomer.change_ports()
     jid, password = newcomer.type(add).split()

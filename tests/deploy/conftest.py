@@ -1,4 +1,4 @@
-"""The wheel that the tests install."""
+"""The wheels that the tests install."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.wheel import build
+from tests.helpers.wheel import DEVICE, build
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
+    """The gateway's wheel. That of the firmware library, which it needs, lies beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build(folder, DEVICE)
+    return build(folder)
+
+
+@pytest.fixture(scope="session")
+def device_wheel(wheel: Path) -> Path:
+    [found] = wheel.parent.glob("fieldpost_device-*.whl")
+    return found

@@ -7,21 +7,19 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from importlib.metadata import requires
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.installation import Installation
 from tests.helpers.spark_package import DEPLOY, spark_package
-from tests.helpers.wheel import ROOT, build
+from tests.helpers.wheel import ROOT, SIMULATOR, build
 
 SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
 SECONDS = 180
-PACKAGES = ("edge", "sync", "firmware_sim")
-LIBRARY = "firmware_sim/device"
-"""Of `firmware_sim`, the gateway's wheel has only this: the client of `fieldpost send`."""
 PYTHON = f"""#!/bin/sh
 [ "$1 $2" != "-m venv" ] || set -- "$@" --without-pip
 exec {sys.base_prefix}/bin/python3 "$@"
@@ -82,7 +80,7 @@ def names(extra: str) -> set[str]:
 
 def test_packages_of_the_centre_are_an_extra() -> None:
     gateway = names(extra="")
-    assert {"aiosqlite", "cbor2", "slixmpp"} <= gateway
+    assert {"aiosqlite", "cbor2", "fieldpost-device", "slixmpp"} <= gateway
     assert not gateway & CENTRE
     assert {"pyspark", "pyarrow", "pandas"} <= names(extra="fleet")
 
@@ -96,51 +94,78 @@ def files_below(*packages: str) -> set[str]:
     }
 
 
+def python_files_below(package: str) -> set[str]:
+    return {name for name in files_below(package) if name.endswith(".py")}
+
+
 def contents(wheel: Path) -> tuple[set[str], set[str]]:
     """Return the files of a wheel, and its commands."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        [scripts] = [name for name in names if name.endswith("entry_points.txt")]
-        lines = archive.read(scripts).decode().splitlines()
+        scripts = [name for name in names if name.endswith("entry_points.txt")]
+        lines = [line for name in scripts for line in archive.read(name).decode().splitlines()]
     commands = {line.partition(" = ")[0] for line in lines if " = " in line}
     return {name for name in names if ".dist-info/" not in name}, commands
 
 
-def test_wheels_contain_every_file_and_the_gateways_has_no_simulator(
-    wheel: Path, tmp_path: Path
+def test_each_file_is_in_one_wheel(wheel: Path, device_wheel: Path, tmp_path: Path) -> None:
+    found = {path: contents(path) for path in (wheel, device_wheel, build(tmp_path, SIMULATOR))}
+    of_gateway, of_device, of_simulator = (files for files, _ in found.values())
+    assert [commands for _, commands in found.values()] == [
+        {"fieldpost", "fieldpost-fleet"}, set(), {"fieldpost-sim"},
+    ]  # fmt: skip
+    assert of_gateway == files_below("fieldpost") | {
+        f"fieldpost/lib/{name}" for name in files_below("edge", "sync")
+    }
+    assert "fieldpost/lib/edge/engine/migrations/0001_initial.sql" in of_gateway
+    assert of_device == python_files_below("firmware_sim/device")
+    rest = python_files_below("firmware_sim") - {"firmware_sim/__init__.py"}
+    assert of_simulator == rest - of_device
+
+
+def closure(root: str) -> set[str]:
+    """Return the names of a distribution's dependencies, and theirs."""
+    found, new = set[str](), {root}
+    while new:
+        found |= new
+        needed = [Requirement(text) for name in new for text in requires(name) or []]
+        new = {one.name for one in needed if one.marker is None or one.marker.evaluate()} - found
+    return found - {root}
+
+
+def test_the_firmware_library_needs_no_more_than_its_dependencies(
+    device_wheel: Path, tmp_path: Path
 ) -> None:
-    gateway, commands = contents(wheel)
-    simulator, more_commands = contents(build(tmp_path, ROOT / "firmware_sim"))
-    assert (commands, more_commands) == ({"fieldpost", "fieldpost-fleet"}, {"fieldpost-sim"})
-    assert {"edge/app.py", "edge/engine/migrations/0001_initial.sql"} <= gateway
-    library = {name for name in gateway if name.startswith("firmware_sim/")}
-    assert library == {"firmware_sim/__init__.py", *files_below(LIBRARY)}
-    assert not gateway & simulator
-    assert gateway | simulator == files_below(*PACKAGES) - {"firmware_sim/pyproject.toml"}
-
-
-def test_send_and_listen_work_with_the_gateways_wheel_alone(wheel: Path, tmp_path: Path) -> None:
-    unpacked = tmp_path / "wheel"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(unpacked)
+    with zipfile.ZipFile(device_wheel) as archive:
+        archive.extractall(tmp_path)
+    dependencies = closure("fieldpost-device")
+    assert "slixmpp" in dependencies
+    assert not dependencies & {"aiohttp", "aiosqlite", "cryptography", "click", "fieldpost"}
+    for name in dependencies:
+        installed = distribution(name)
+        for entry in {file.parts[0] for file in installed.files or []} - {".."}:
+            (tmp_path / entry).symlink_to(Path(str(installed.locate_file(entry))))
     code = (
-        "import firmware_sim, sys\n"
-        f"assert firmware_sim.__file__ == {str(unpacked / 'firmware_sim/__init__.py')!r}\n"
-        "from edge.__main__ import main\n"
-        "sys.exit(main())"
+        f"import sys; sys.path.append({str(tmp_path)!r})\n"
+        "import importlib, pkgutil, firmware_sim.device as device\n"
+        "for module in pkgutil.iter_modules(device.__path__, 'firmware_sim.device.'):\n"
+        "    importlib.import_module(module.name)"
     )
+    isolated = [sys.executable, "-I", "-S", "-c", code]  # without the environment's site-packages
+    subprocess.run(isolated, check=True, timeout=SECONDS)
+
+
+def test_send_and_listen_work_without_the_simulator(
+    wheel: Path, device_wheel: Path, tmp_path: Path
+) -> None:
+    installation = Installation(tmp_path / "venv")
+    installation.install(wheel, device_wheel)
     gateway = Gateway(tmp_path / "gateway", "pump1", "valve1")
 
     def call(command: str, device: str, *words: str) -> str:
-        login = ("--as", f"{device}@{DOMAIN}", "--password-stdin", "--ca", str(gateway.ca))
+        login = ("--as", f"{device}@{DOMAIN}", "--password-stdin", "--ca", gateway.ca)
         server = ("--host", "127.0.0.1", "--port", str(port_of(process)))
-        done = subprocess.run(
-            [sys.executable, "-c", code, command, *login, *server, *words],
-            env={**os.environ, "PYTHONPATH": str(unpacked)}, cwd=tmp_path, input=PASSWORD,
-            capture_output=True, text=True, check=False, timeout=SECONDS,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return installation.run("fieldpost", command, *login, *server, *words, input=PASSWORD)
 
     with gateway.run() as process:
         call("send", "pump1", "--to", f"valve1@{DOMAIN}", "--qos", "2", "open")

@@ -94,12 +94,12 @@ class Machine:
         with zipfile.ZipFile(self.wheel) as old, zipfile.ZipFile(changed, "w") as new:
             for name in old.namelist():
                 data = old.read(name)
-                if broken and name == "edge/app.py":
+                if broken and name == "fieldpost/lib/edge/app.py":
                     data = re.sub(rb"(?m)^def run\(.+\n", lambda found: found[0] + BROKEN, data)
                     assert BROKEN in data
                 new.writestr(name, data)
             if migration:
-                new.writestr("edge/engine/migrations/9999_later.sql", MIGRATION)
+                new.writestr("fieldpost/lib/edge/engine/migrations/9999_later.sql", MIGRATION)
         return changed
 
     def fieldpost(self, *words: str | Path, folder: Path | None = None) -> str:
