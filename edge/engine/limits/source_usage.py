@@ -9,7 +9,7 @@ because `quota` needs them only if the store is so full that one source could ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from edge.engine.rules.quota import Usage
@@ -53,19 +53,23 @@ def count(caches: dict[str, Any], key: str, source: str, items: int, size: int) 
 
 
 def count_new(
-    tx: Transaction, statements: Sequence[str], rows: Iterable[tuple[int, str, int]]
+    tx: Transaction, statements: tuple[str, str, str], rows: Iterable[tuple[int, str, int, int]]
 ) -> None:
     """Count new rows of a store in the database.
 
     Args:
         statements: they add ?3 rows with ?4 bytes to the counts of a node or queue (?1), to those
             of an author (?2), and to the total.
-        rows: the number of the node or queue, the author, and the bytes of each row.
+        rows: the number of the node or queue, the author, the number of rows and their bytes. A
+            row in place of another is no further one, and its bytes are the difference.
     """
     counts: dict[tuple[int, str], tuple[int, int]] = {}
-    for place, author, size in rows:
-        items, total = counts.get((place, author), (0, 0))
-        counts[place, author] = items + 1, total + size
-    values = [(*key, *count) for key, count in counts.items()]
-    for sql in statements:
-        tx.run_many(sql, values)
+    for place, author, items, size in rows:
+        counted = counts.get((place, author), (0, 0))
+        counts[place, author] = counted[0] + items, counted[1] + size
+    values = [(*key, *count) for key, count in counts.items() if count != (0, 0)]
+    if values:
+        *of_places, of_all = statements
+        for sql in of_places:
+            tx.run_many(sql, values)
+        tx.run(of_all, (None, None, sum(row[2] for row in values), sum(row[3] for row in values)))

@@ -10,6 +10,7 @@ from typing import Final
 from edge.engine.store.database import Transaction
 
 _LAST: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = ?"
+_SET_LAST: Final = "UPDATE main.sqlite_sequence SET seq = ? WHERE name = ?"
 _CACHE: Final = "row numbers"
 
 
@@ -25,3 +26,9 @@ def take(tx: Transaction, table: str) -> int:
         found = 0 if row is None else row[0]
     last[table] = found + 1
     return last[table]
+
+
+def write_last(tx: Transaction, table: str) -> None:
+    """Store the last number that was taken, as SQLite does if a row is inserted with it. A row that
+    exists may be given such a number."""
+    tx.run(_SET_LAST, (tx.cache[_CACHE][table], table))

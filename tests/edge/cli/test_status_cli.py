@@ -109,7 +109,7 @@ def publish_and_subscribe(tx: Transaction) -> None:
         tx.run(_SUBSCRIPTION, (f"{name}{target[0]}", f"{name}@gw.example", *target, name))
     for queue, state, size in ((1, "ready", 5), (1, "dead", 6), (2, "locked", 70)):
         tx.run(_QUEUE_ITEM, (queue, PUMP, state, size))
-        source_usage.count_new(tx, queue_items._COUNT_NEW, [(queue, PUMP, size)])
+        source_usage.count_new(tx, queue_items._COUNT_NEW, [(queue, PUMP, 1, size)])
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
 
 

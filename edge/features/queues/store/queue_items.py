@@ -429,9 +429,9 @@ def _body_row(row: int, content: bytes | tuple[bytes, ItemAttributes]) -> tuple[
     return row, body, content_type, bool(retain), packed
 
 
-def _counted(values: tuple[Any, ...]) -> tuple[int, str, int]:
-    """Return the queue, the author and the bytes of a new row."""
-    return values[_QUEUE], author_of(None, values[_PUBLISHER]), values[_BYTES]
+def _counted(values: tuple[Any, ...]) -> tuple[int, str, int, int]:
+    """Return what `count_new` needs of a new row."""
+    return values[_QUEUE], author_of(None, values[_PUBLISHER]), 1, values[_BYTES]
 
 
 def _slot(queue: Queue, publisher: str) -> int | None:

@@ -143,3 +143,36 @@ def test_items_expire_in_batches(tx: Transaction, monkeypatch: pytest.MonkeyPatc
     assert items.expire(tx) == 1
     assert ids(items.page(tx, 1, 9)) == ["d", "e"]
     assert items.next_expiry(tx) == now + 5
+
+
+def test_the_counts_follow_items_that_take_the_rows_of_others(tx: Transaction) -> None:
+    put(tx, "x")
+    put(tx, "y", "z", node=2)
+    tx.write()
+    put(tx, "x", size=30)
+    items.put(tx, 2, "new", PUBLISHER, b"", 4, excess=1)
+    assert ids(items.page(tx, 2, 9)) == ["z", "new"]
+    assert tx.rows("SELECT items, bytes FROM nodes ORDER BY id") == [(1, 30), (2, 14)]
+    assert tx.rows("SELECT * FROM item_sources") == [("pump1@gw.example", 3, 44)]
+    assert tx.rows("SELECT items, bytes FROM items_total") == [(3, 44)]
+
+
+def test_an_item_of_another_author_is_counted_anew(tx: Transaction) -> None:
+    put(tx, "x")
+    tx.write()
+    items.put(tx, 1, "x", "valve@gw.example/fw", b"", 7)
+    assert tx.rows("SELECT * FROM item_sources") == [("valve@gw.example", 1, 7)]
+
+
+def test_the_position_of_a_replacing_item_is_not_used_again(tx: Transaction) -> None:
+    for size in (10, 20):
+        put(tx, "x", size=size)
+        tx.write()
+    last = items.position(tx, 1, "x")
+    items.remove(tx, 1, "x")
+    tx.cache.clear()  # as after a restart
+    put(tx, "y")
+    position = items.position(tx, 1, "y")
+    assert last is not None
+    assert position is not None
+    assert position > last
