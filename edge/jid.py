@@ -25,10 +25,6 @@ CACHED = 1024
 """Maximum number of addresses in each cache, two for each device of the largest gateway. A cache
 takes at most 3 MB."""
 
-MAX_CACHED_TEXT = 2048
-"""Maximum characters of an address by which anything is cached. The resource of a session of MQTT,
-its client identifier, has up to 65,535 bytes."""
-
 _LOCAL = r"[!#$%()*+,\-.0-9;=?A-Z\[\\\]^_`a-z{|}~]{1,1023}"
 """The local parts in ASCII that nodeprep allows (RFC 6122, appendix A.5)."""
 _RESOURCE = "[ -~]{1,1023}"
@@ -88,11 +84,6 @@ class Jid(NamedTuple):
 
     def __str__(self) -> str:
         return self.full
-
-
-def may_cache(text: str) -> bool:
-    """Return whether anything may be cached by an address, which a peer has chosen in part."""
-    return len(text) <= MAX_CACHED_TEXT
 
 
 @lru_cache(maxsize=CACHED)

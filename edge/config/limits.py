@@ -199,8 +199,9 @@ class Limits(Section, frozen=True, kw_only=True):
     """Maximum dead letters (undeliverable messages) kept for the operator. Above this limit the
     oldest dead letter of the sender with the most dead letters is deleted."""
     dead_bytes: Annotated[int, option("bytes", ge=64 * KIB)] = 16 * MIB
-    """Maximum bytes of dead letters (undeliverable messages) kept for the operator. Above this
-    limit the oldest dead letter of the sender with the most dead letters is deleted."""
+    """Maximum bytes of dead letters (undeliverable messages) kept for the operator, with their
+    addresses and reasons. Above this limit the oldest dead letter of the sender with the most dead
+    letters is deleted."""
     nodes: Annotated[int, option("nodes", ge=1)] = 5000
     """Maximum publish-subscribe nodes. Each takes about 250 bytes of the card. Topics of MQTT
     without a retained message need no node."""

@@ -25,11 +25,6 @@ LANES: Final = (READINGS, LOGS, SYSTEM)
 EVENT_OVERHEAD: Final = 48
 """Bytes counted for each event in addition to its texts: for numbers, times, and its row."""
 
-MAX_ADDRESS: Final = 3071
-"""Maximum characters of an event's source, and of a tag of the gateway's own events: as many as an
-address of XMPP has (RFC 7622, section 3.1). Longer ones, of sessions of MQTT with long client
-identifiers, are cut: small messages must not make large events."""
-
 MAX_SYSTEM_EVENTS: Final = 50_000
 """Maximum unsealed events in the lane `system`, which has the gateway's own events: a month of
 heartbeats. If the lane cannot be sealed and reaches it, further events are only counted."""
@@ -162,7 +157,6 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     Return its number, or `None` if it was not written because the lane `system` is full.
     """
     counters = _lanes(tx)[lane]
-    event = _cut(event)
     if lane != SYSTEM:
         return _append(tx, counters, event)
     if counters.last - counters.sealed >= MAX_SYSTEM_EVENTS:
@@ -173,14 +167,6 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     appended.append((number, event))
     tx.on_undo(appended.pop)
     return number
-
-
-def _cut(event: NewEvent) -> NewEvent:
-    source, tags = event.source or "", event.tags or {}
-    if max(len(source), *map(len, tags.values()), 0) <= MAX_ADDRESS:
-        return event
-    tags = {name: value[:MAX_ADDRESS] for name, value in tags.items()}
-    return event._replace(source=source[:MAX_ADDRESS], tags=tags)
 
 
 def append_received(
@@ -197,7 +183,6 @@ def append_received(
     The arguments after `event` replace its fields of the same names.
     """
     kind, _source, _topic, name, value, unit, level, text, _qos, _latency, tags = event
-    source = source[:MAX_ADDRESS]
     complete = (kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags)
     _append(tx, _lanes(tx)[lane], complete)
 

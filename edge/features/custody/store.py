@@ -22,7 +22,6 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from edge import jid
 from edge.engine.dispatch import item_attributes
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
 from edge.engine.rules.quota import NO_USAGE, EvictionCandidate, charge
@@ -601,14 +600,9 @@ def _key(sender: str, msg_id: str) -> bytes:
     return blake2b(msg_id.encode(), digest_size=MSG_ID_BYTES).digest() + hash_sender(sender)
 
 
+@lru_cache(maxsize=1024)
 def hash_sender(sender: str) -> bytes:
     """Return the hash of a session's full JID, the second part of a released message's key."""
-    make = _hash_sender if jid.may_cache(sender) else _hash_sender.__wrapped__
-    return make(sender)
-
-
-@lru_cache(maxsize=1024)
-def _hash_sender(sender: str) -> bytes:
     return blake2b(sender.encode(), digest_size=KEY_BYTES - MSG_ID_BYTES).digest()
 
 

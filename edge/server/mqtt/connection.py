@@ -281,7 +281,7 @@ class MqttConnection(Connection[Input, MqttSession]):
         connect, context, registry = self._connect, self._context, self._registry
         if connect is None or self.closed:
             return
-        client = connect.client_id or secrets.token_hex(8)
+        client = terms.resource(connect.client_id) or secrets.token_hex(8)
         full = f"{account}@{context.settings.gateway.domain}/{client}"
         generation = context.outputs.next_generation()
         session = MqttSession(

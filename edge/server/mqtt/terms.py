@@ -5,7 +5,8 @@ Source: MQTT 5.0, sections 3.1.2, 3.1.3 and 3.2.2; MQTT 3.1.1, section 3.1.
 
 from __future__ import annotations
 
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
 from edge import jid
 from edge.config.limits import Limits
@@ -15,6 +16,9 @@ from edge.jid import JidError
 from edge.mqtt import PROTOCOL
 from edge.mqtt.packets import MAX_ID, V5, V311, Connect, Property
 from edge.server.mqtt import aliases
+
+_SHOWN: Final = 100
+"""Characters of a long client identifier that its resource begins with."""
 
 
 def account_of(user_name: str, domain: str) -> str:
@@ -30,7 +34,7 @@ def may_have_id(connect: Connect) -> bool:
     """Return whether a session can have the client identifier of a CONNECT.
 
     The gateway assigns one in place of an empty one, but not in 3.1.1 for a session that is kept
-    (MQTT 3.1.1, section 3.1.3.1). Others keep their bytes. Those with characters that XML forbids
+    (MQTT 3.1.1, section 3.1.3.1). Those with characters that XML forbids
     are refused, because addresses occur in XML (MQTT 5.0, section 1.5.4, advises against such
     characters).
     """
@@ -39,6 +43,15 @@ def may_have_id(connect: Connect) -> bool:
     return all(
         " " <= char < "\ufffe" or char > "\uffff" or char in "\t\n\r" for char in connect.client_id
     )
+
+
+def resource(client_id: str) -> str:
+    """Return the resource of a session's address: the client identifier, or a part of it with its
+    SHA-256 if it is longer than resources are, so that the rows of addresses have a bound."""
+    data = client_id.encode()
+    if len(data) <= jid.MAX_PART:
+        return client_id
+    return f"{client_id[:_SHOWN]}~{sha256(data).hexdigest()}"
 
 
 def keep_alive(connect: Connect, most: int) -> int:

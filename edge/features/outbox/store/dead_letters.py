@@ -27,8 +27,8 @@ MAX_ROW: Final = 2**63 - 1
 
 _ADD: Final = """
 INSERT INTO dead (
-    sender, msg_id, destination, qos, body, kind, content_type, bytes, reason, time, state,
-    recipient, outbox, session, source
+    sender, msg_id, destination, qos, body, kind, content_type, reason, time, state, recipient,
+    outbox, session, source, bytes
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TOTAL: Final = "SELECT messages, bytes FROM dead_total"
@@ -39,7 +39,8 @@ DELETE FROM dead WHERE id = (
 ) RETURNING sender, msg_id, qos
 """
 _COLUMNS: Final = """
-SELECT id, sender, msg_id, destination, qos, bytes, reason, time, state, recipient, outbox, session
+SELECT id, sender, msg_id, destination, qos, length(body), reason, time, state, recipient, outbox,
+    session
 FROM dead
 """
 _LIST: Final = f"{_COLUMNS} WHERE id > ? ORDER BY id LIMIT ?"
@@ -74,7 +75,8 @@ class DeadLetter(NamedTuple):
 
 
 class StoredDeadLetter(NamedTuple):
-    """A dead letter without its content; `time` is in ms since 1970 UTC."""
+    """A dead letter without its content; `time` is in ms since 1970 UTC, `bytes` the size of its
+    body."""
 
     row: int
     sender: str
@@ -97,8 +99,10 @@ def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
     and log each deletion. So no source can push out the dead letters of others.
     """
     sender, msg_id, destination, qos, content, reason, *rest = letter
-    values = (sender, msg_id, destination, qos, *content, len(content.body), reason, tx.now.wall)
-    tx.run(_ADD, (*values, *rest, sender.partition("/")[0]))
+    values = (sender, msg_id, destination, qos, *content, reason, tx.now.wall, *rest)
+    row = (*values, sender.partition("/")[0])
+    texts = sum(len(value.encode()) for value in row if isinstance(value, str))
+    tx.run(_ADD, (*row, quota.ROW_OVERHEAD + len(content.body) + texts))
     tags = {"destination": destination} if letter.recipient is not None else {}
     name = "in_doubt" if letter.state == IN_DOUBT else "dead"
     _log(tx, name, sender, msg_id, reason, qos, tags)

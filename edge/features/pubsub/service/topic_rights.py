@@ -18,7 +18,6 @@ from edge.features.pubsub.rules.topic_rights import Right, TopicRights, TopicRul
 from edge.features.pubsub.service import queueing
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.store import recipients
-from edge.jid import may_cache
 
 REFUSED: Final = "access"
 """Name of the refusal of a request that no rule allows."""
@@ -37,10 +36,9 @@ def rights(context: Context, tx: Transaction, jid: str) -> TopicRights:
         bare, _, client = jid.partition("/")
         topic_rules = (TopicRule(one.device, one.publish, one.subscribe) for one in context.access)
         found = rules.rights(topic_rules, bare.partition("@")[0], client)
-        if may_cache(jid):
-            if len(cached) >= CACHED:
-                cached.clear()
-            cached[jid] = found
+        if len(cached) >= CACHED:
+            cached.clear()
+        cached[jid] = found
     return found
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from edge.engine.store.database import Transaction
-from edge.jid import may_cache
 
 CACHED: Final = 4096
 """Maximum number of cached recipients of all nodes together; a full cache is emptied."""
@@ -52,8 +51,6 @@ def target(tx: Transaction, name: str, jid: str) -> Any:
 
 def keep_target(tx: Transaction, name: str, jid: str, node: Any) -> None:
     """Record that a full JID may publish to a node."""
-    if not may_cache(jid):
-        return
     found: dict[tuple[str, str], Any] = tx.cache.setdefault(_TARGETS, {})
     if len(found) >= CACHED:
         found.clear()

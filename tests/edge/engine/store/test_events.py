@@ -41,21 +41,6 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
     assert type(first.clock) is bool
 
 
-def test_a_long_address_is_cut(db: sqlite3.Connection) -> None:
-    def unit(tx: Transaction) -> None:
-        events.append(tx, SYSTEM, NewEvent("system", long, tags={"to": long}))
-        events.append_received(tx, LOGS, EVENT, long, None, None, None)
-
-    long = "pump1@gw/" + "x" * 65_535
-    tx = at(db)
-    unit(tx)
-    tx.run_before_commit()
-    for lane in (LOGS, SYSTEM):
-        (found,) = events.read(at(db), lane, 0, 10, 100_000)
-        assert found.source == long[: events.MAX_ADDRESS]
-        assert found.tags.get("to", found.source) == found.source
-
-
 def test_each_lane_has_its_own_sequence_from_one(db: sqlite3.Connection) -> None:
     for lane in (LOGS, SYSTEM, LOGS, LOGS):
         append(at(db), lane, 1, EVENT)

@@ -194,10 +194,3 @@ def test_custody_of_an_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch
             custody.release(tx, found, 256)
         tx.run_before_commit()
         assert outbox.usage(at(db), "valve", A)[1].total == Usage()
-
-
-def test_hashes_of_long_senders_are_not_cached() -> None:
-    sender = f"pump1@gw.example/{'x' * 65_535}"
-    before = custody._hash_sender.cache_info()
-    assert custody.hash_sender(sender) == custody._hash_sender.__wrapped__(sender)
-    assert custody._hash_sender.cache_info() == before

@@ -17,8 +17,6 @@ from edge.features.pubsub.rules.topic_rights import Right, TopicRights, TopicRul
 from edge.features.pubsub.service import publishing
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.publishing import NewItem, Publication
-from edge.features.pubsub.service.topic_rights import is_allowed
-from edge.features.pubsub.store import recipients
 from tests.helpers.people import PUMP, VALVE, make_available, provision
 from tests.helpers.pubsub import (
     affiliate,
@@ -177,19 +175,6 @@ def test_the_client_identifier_is_the_resource_of_the_subscriber(
     assert [one.node for one in notifications(gateway, VALVE)] == ["to/fw/x"]
     assert retrieve(gateway, VALVE, "to/fw/x").type == "result"
     assert error_of(retrieve(gateway, PUMP, "to/x")) == FORBIDDEN
-
-
-def test_nothing_is_cached_by_a_long_client_identifier(gateway: Gateway) -> None:
-    """A device may change it for each session, and each has up to 65,535 bytes."""
-    long = f"valve@gw.example/{'x' * 65_000}"
-
-    def work(tx: Transaction) -> int:
-        assert is_allowed(gateway.router.context, tx, long, Right.PUBLISH, "valve/a")
-        recipients.keep_target(tx, "valve/a", long, None)
-        return len(repr(tx.cache))
-
-    before = gateway.tx(lambda tx: len(repr(tx.cache)))
-    assert gateway.tx(work) < before + len(long)
 
 
 def test_reading_needs_the_right_to_subscribe_and_discloses_nothing(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge import jid
 from edge.config.limits import Limits
 from edge.mqtt.packets import V5, V311, Connect, Property
 from edge.server.mqtt import terms
@@ -36,6 +37,14 @@ def test_account_of_a_user_name(user_name: str, account: str) -> None:
 )
 def test_identifiers_that_xml_cannot_have_are_refused(client_id: str, is_allowed: bool) -> None:
     assert terms.may_have_id(Connect(client_id)) is is_allowed
+
+
+def test_the_resource_of_an_identifier_is_bounded_and_its_own() -> None:
+    longest = "\u00e9" * (jid.MAX_PART // 2)
+    assert [terms.resource(text) for text in ("", "a b/", longest)] == ["", "a b/", longest]
+    found = {terms.resource(text) for text in (f"{longest}\u00e9", "x" * 65_535, "x" * 65_534)}
+    assert len(found) == 3
+    assert max(len(text.encode()) for text in found) <= jid.MAX_PART
 
 
 @pytest.mark.parametrize(
