@@ -186,6 +186,9 @@ def remove(name: str, folder: Path, yes: bool, purge: bool, heir: str | None) ->
 def list_(folder: Path, as_json: bool) -> None:
     """List all devices with their sessions, waiting messages and login methods.
 
+    A durable session of MQTT that is not connected has a row with the state `away`: since when, and
+    how many messages wait for it alone.
+
     `held` are messages from the device that it has not released yet, `waiting` are messages for it,
     and `unacked` are stanzas, or MQTT messages at QoS 1 and 2, that were sent to it and that it has
     not acknowledged. The resource of an MQTT session is its client identifier.
@@ -255,7 +258,7 @@ def _report_restored(name: str, restored: bool) -> None:
 
 
 _HEADER: Final = (
-    "device", "state", "protocol", "online since (UTC)", "address", "resource", "last seen", "held",
+    "device", "state", "protocol", "since (UTC)", "address", "resource", "last seen", "held",
     "waiting", "unacked", "access",
 )  # fmt: skip
 _NONE: Final = "-"
@@ -284,6 +287,11 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
         rest = figures if number == 0 else ("", "")
         cells = _session(session, now)
         yield name, *cells[:-1], *rest, cells[-1], access if number == 0 else ""
+    for durable in found.away:
+        since = _NONE if durable.left is None else _time(durable.left)
+        seen = _NONE if durable.left is None else _ago(durable.left, now)
+        cells = device_status.AWAY, _NONE, since, _NONE, durable.resource, seen
+        yield "", *cells, "", str(durable.queued), str(durable.in_flight), ""
 
 
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
@@ -320,10 +328,16 @@ def _details(found: DeviceStatus, now: int) -> Iterator[str]:
     rows = [_durable(session) for session in device.durable if session.seconds]
     if rows:
         yield ""
-        yield from columns([_DURABLE_HEADER, *rows], right=(2, 3))
+        yield from columns([_DURABLE_HEADER, *rows], right=(3, 4))
 
 
-_DURABLE_HEADER: Final = ("durable session", "state kept", "queued", "in flight")
+_DURABLE_HEADER: Final = (
+    "durable session",
+    "away since (UTC)",
+    "state kept",
+    "queued",
+    "in flight",
+)
 
 
 def _durable(session: DurableSession) -> tuple[str, ...]:
@@ -331,7 +345,8 @@ def _durable(session: DurableSession) -> tuple[str, ...]:
         kept = f"{duration(session.seconds)} after its connection"
     else:
         kept = f"until {_time(session.until)}"
-    return session.resource, kept, str(session.queued), str(session.in_flight)
+    away = _NONE if session.left is None else _time(session.left)
+    return session.resource, away, kept, str(session.queued), str(session.in_flight)
 
 
 def _access(device: Device) -> Iterator[str]:

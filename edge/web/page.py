@@ -14,7 +14,7 @@ from edge.engine.store.events import NewEvent
 from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.database import ALWAYS_FULL
 from edge.ops.checks.health import FAILING, Health
-from edge.ops.devices.device_status import DETACHED, ONLINE, DeviceStatus
+from edge.ops.devices.device_status import AWAY, DETACHED, ONLINE, DeviceStatus
 from edge.ops.gateway.status import Limit
 from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
@@ -142,14 +142,15 @@ def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:
 
 
 _DEVICE_HEADER: Final = (
-    "device", "state", "protocol", "online since", "address", "resource", "last seen", "held",
+    "device", "state", "protocol", "since", "address", "resource", "last seen", "held",
     "waiting", "unacknowledged",
 )  # fmt: skip
 
 
 def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each session of each device; one row for a device without sessions."""
-    for device, state, sessions in devices:
+    """Yield a row for each session of each device, connected or away; one row for a device without
+    connected sessions."""
+    for device, state, sessions, away in devices:
         waiting = str(device.held), str(device.outbox + device.offline)
         if not sessions:
             yield escape(device.name), state, "", "", "", "", _ago(device.seen, now), *waiting, ""
@@ -165,6 +166,12 @@ def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, .
                 *waiting,
                 str(session.unacknowledged),
             )
+        for durable in away:
+            since = "" if durable.left is None else _when(durable.left)
+            seen = "" if durable.left is None else _ago(durable.left, now)
+            cells = AWAY, "", since, "", escape(durable.resource), seen
+            numbers = str(durable.queued), str(durable.in_flight)
+            yield escape(device.name), *cells, "", *numbers
 
 
 def _others(count: int) -> Iterator[str]:

@@ -85,8 +85,9 @@ async def test_unacknowledged_and_queued_messages_are_counted(
         (session,) = shown(gateway, "meter1")["sessions"]
         assert session["unacknowledged"] == 1
         (durable,) = shown(gateway, "meter1")["durable"]
-        expected = {"resource": "kept", "seconds": 3600, "until": None, "queued": 0, "in_flight": 1}
-        assert durable == expected
+        times = {"seconds": 3600, "left": None, "until": None}
+        assert durable == {"resource": "kept", "queued": 0, "in_flight": 1} | times
+        assert "away" not in gateway.command("device", "list")
         assert await meter.ask(Disconnect()) is None
         await pump.publish("counted/2", b"b", 1)
         found = shown(gateway, "meter1")
@@ -95,8 +96,11 @@ async def test_unacknowledged_and_queued_messages_are_counted(
         assert durable["queued"] + durable["in_flight"] == 2
         assert durable["until"] > found["seen"]
         words = gateway.command("device", "show", "meter1").splitlines()[-1].split()
-        assert words[:2] == ["kept", "until"]
-        assert words[-2:] == [str(durable["queued"]), str(durable["in_flight"])]
+        numbers = [str(durable["queued"]), str(durable["in_flight"])]
+        assert (words[0], words[3], words[-2:]) == ("kept", "until", numbers)
+        rows = [line.split() for line in gateway.command("device", "list").splitlines()]
+        (away,) = [row for row in rows if row[0] == "away"]
+        assert ("kept" in away, away[-2:]) == (True, numbers)
 
 
 async def test_a_member_of_a_share_is_shown(gateway: Gateway, process: Process) -> None:

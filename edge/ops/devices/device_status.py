@@ -25,6 +25,8 @@ from edge.ops.transactions import reading
 ONLINE: Final = "online"
 DETACHED: Final = "detached"
 """The state of a device that has lost its connection and can resume its session (XEP-0198)."""
+AWAY: Final = "away"
+"""The state of a durable session that has no connection."""
 OFFLINE: Final = "offline"
 UNKNOWN: Final = "unknown"
 """The state of a device if the running gateway does not answer."""
@@ -35,14 +37,16 @@ class DurableSession(NamedTuple):
 
     Attributes:
         seconds: for how long the state is kept without a connection; 0 if it ends at once.
-        until: when the state ends unless the device returns, in ms since 1970 UTC; `None` while the
-            session is connected, or if the gateway has not started since then.
+        left: when its connection ended, in ms since 1970 UTC; `None` while the session is
+            connected, or if the gateway has not started since then.
+        until: when the state ends unless the device returns; `None` if `left` is.
         queued: the number of guaranteed messages that wait for this session alone.
         in_flight: the number of guaranteed messages that were sent to it and are not finished.
     """
 
     resource: str
     seconds: float
+    left: int | None
     until: int | None
     queued: int
     in_flight: int
@@ -82,7 +86,8 @@ class Device(NamedTuple):
 
 
 class DeviceStatus(NamedTuple):
-    """A device, its state (such as `ONLINE`), and its sessions, the newest first.
+    """A device, its state (such as `ONLINE`), its sessions, the newest first, and those of its
+    durable sessions that are `AWAY`.
 
     `device.seen` is when a session last sent something or, if unknown, the time in the database.
     """
@@ -90,6 +95,7 @@ class DeviceStatus(NamedTuple):
     device: Device
     state: str
     sessions: list[ConnectedSession]
+    away: list[DurableSession]
 
 
 class DeviceStatuses(NamedTuple):
@@ -163,7 +169,13 @@ def _status(device: Device, sessions: list[ConnectedSession], *, known: bool) ->
         state = DETACHED if all(session.detached for session in sessions) else ONLINE
     times = [session.seen for session in sessions if session.seen is not None]
     seen = max(times) if times else device.seen
-    return DeviceStatus(device._replace(seen=seen), state, newest_first)
+    connected = {session.resource for session in sessions}
+    away = [
+        each
+        for each in device.durable
+        if each.seconds and (each.resource not in connected if known else each.left is not None)
+    ]
+    return DeviceStatus(device._replace(seen=seen), state, newest_first, away)
 
 
 def list_all(folder: Path) -> list[Device]:
@@ -207,6 +219,7 @@ def _durable_sessions(tx: Transaction, now: int) -> defaultdict[str, list[Durabl
     found: defaultdict[str, list[DurableSession]] = defaultdict(list)
     for name, full, seconds, expires in durable_sessions.list_all(tx):
         until = None if expires is None else now + round((expires - service) * 1000)
+        left = None if until is None else until - round(seconds * 1000)
         resource, numbers = full.partition("/")[2], counts.get(full, (0, 0))
-        found[name].append(DurableSession(resource, seconds, until, *numbers))
+        found[name].append(DurableSession(resource, seconds, left, until, *numbers))
     return found

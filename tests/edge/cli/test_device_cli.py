@@ -11,6 +11,7 @@ from click.testing import Result
 
 from edge import credentials
 from edge.engine.rules.service_time import DAY_MS
+from edge.engine.store import meta
 from edge.features.accounts.store import accounts
 from edge.ops import current_time
 from edge.ops.transactions import changing
@@ -186,6 +187,34 @@ def test_list_as_text(folder: Path) -> None:
     lines = device(folder, "list").output.splitlines()
     for line, pattern in zip(lines, patterns, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+def test_durable_sessions_that_are_away_are_listed(folder: Path) -> None:
+    device(folder, "add", "pump1", "--password", "x")
+    with changing(folder) as tx:
+        meta.write(tx, meta.SERVICE, 1000.0)
+        for resource, seconds, expires in (
+            ("fw", 600.0, 1300.0),
+            ("new", 60.0, None),
+            ("", 0.0, None),
+        ):
+            values = f"pump1@gw.example/{resource}", seconds, expires
+            tx.run("INSERT INTO durable_sessions SELECT ?, id, ?, ? FROM accounts", values)
+    ago, time = r"5 min( \d s)? ago", r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    patterns = (
+        "device .*",
+        r"pump1 +offline +-  +-  +-  +-  +never +0  +0  +-  +password",
+        rf" +away +-  +{time}  +-  +fw +{ago} +0  +0",
+        r" +away +-  +-  +-  +new +-  +0  +0",
+    )
+    lines = device(folder, "list").output.splitlines()
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(pattern, line), line
+    (found,) = listed(folder)
+    assert [one["resource"] for one in found["durable"] if one["left"] is None] == ["", "new"]
+    shown = device(folder, "show", "pump1").output.splitlines()
+    assert re.fullmatch(rf"fw +{time}  until {time} +0 +0", shown[-2]), shown
+    assert re.fullmatch(r"new +- +1 min after its connection +0 +0", shown[-1]), shown
 
 
 def test_show_of_one_device(folder: Path) -> None:

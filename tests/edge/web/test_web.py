@@ -570,6 +570,11 @@ async def test_problems_are_highlighted(gateway: Gateway) -> None:
     assert "last upload 4 d ago; last notice unreachable" in text
 
 
+_DURABLE_SESSION = """
+INSERT INTO durable_sessions SELECT ?, id, 60.0, ? FROM accounts WHERE name = 'valve'
+"""
+
+
 async def test_devices_and_their_sessions_are_shown(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,6 +583,9 @@ async def test_devices_and_their_sessions_are_shown(
     def unit(tx: Transaction) -> None:
         for name in ("pump1", "pump2", "valve", "weir"):
             accounts.add(tx, name, (), trusted=True)
+        for resource, expires in (("<away>", tx.now.service + 60.0), ("esp2", None)):
+            values = f"valve@gw.example/{resource}", expires
+            tx.run(_DURABLE_SESSION, values)
 
     await gateway.store.run(unit)
     text = page.render(*await read_status(gateway), NOW + 61_000)
@@ -587,8 +595,12 @@ async def test_devices_and_their_sessions_are_shown(
         ("detached", "xmpp", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
         ("offline", "", "", "", "", "never", "0", "0", ""),
         ("online", "mqtt 3.1.1", "", "", "esp", "", "0", "0", "0"),
+        ("away", "", "", "", "esp2", "", "", "0", "0"),
     ):
         assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+    assert re.search(
+        r"<td>away</td><td></td><td>\S+ \S+ UTC</td><td></td><td>&lt;away&gt;</td>", text
+    )
     assert "1 other device" in text
 
 
