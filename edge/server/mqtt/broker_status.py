@@ -1,7 +1,8 @@
 """Publish figures of the gateway to `$SYS/broker/...`, where monitors of mosquitto expect them, and
 its status to `$fieldpost/status`.
 
-The figures are read only while somebody subscribes to them, and nothing is stored.
+The figures are read only while somebody subscribes to them, except for those of the load averages,
+and nothing is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from edge.ops.checks.health import Health
 from edge.ops.gateway import status as gateway_status
 from edge.ops.gateway.control import ProcessStatus
 from edge.ops.gateway.status import Status, StoredStatus
-from edge.server.mqtt.traffic import Traffic
+from edge.server.mqtt.traffic import LoadAverages, Traffic
 from edge.server.server_context import ServerContext
 
 SYS: Final = "$SYS/broker/"
@@ -49,6 +50,8 @@ _FIGURES: Final[dict[str, Callable[[Status, StoredStatus, Traffic], object]]] = 
     "messages/stored": lambda _status, stored, _traffic: (
         _used(stored, "items") + stored.waiting.outbox + stored.waiting.queued
     ),
+    "publish/messages/received": lambda _status, _stored, traffic: traffic.publications_received,
+    "publish/messages/sent": lambda _status, _stored, traffic: traffic.publications_sent,
     "bytes/received": lambda _status, _stored, traffic: traffic.bytes_received,
     "bytes/sent": lambda _status, _stored, traffic: traffic.bytes_sent,
     "subscriptions/count": lambda _status, stored, _traffic: _used(stored, "subscriptions"),
@@ -56,7 +59,7 @@ _FIGURES: Final[dict[str, Callable[[Status, StoredStatus, Traffic], object]]] = 
 }
 """The figures by the end of their topics."""
 
-TOPICS: Final = (*(SYS + name for name in _FIGURES), STATUS)
+LOAD: Final = SYS + "load/"
 
 
 class _Subscribed(NamedTuple):
@@ -87,6 +90,12 @@ class BrokerStatus:
     ) -> None:
         self._context = context
         self._traffic = traffic
+        self._averages = LoadAverages(traffic, context.loop.time())
+        self._topics = (
+            *(SYS + name for name in _FIGURES),
+            *(LOAD + name for name in self._averages.values),
+            STATUS,
+        )
         self._process_status = process_status
         self._check_health = check_health
         self.due: float | None = context.loop.time()  # durable subscriptions may be there already
@@ -113,6 +122,19 @@ class BrokerStatus:
 
     async def run(self) -> None:
         """Publish until the task is cancelled."""
+        averaging = asyncio.create_task(self._average())
+        try:
+            await self._publish_all()
+        finally:
+            averaging.cancel()
+
+    async def _average(self) -> None:
+        """Keep the load averages, also while nobody subscribes to them."""
+        while True:
+            await asyncio.sleep(self._context.settings.mqtt.sys_interval)
+            self._averages.update(self._context.loop.time())
+
+    async def _publish_all(self) -> None:
         loop, interval = asyncio.get_running_loop(), self._context.settings.mqtt.sys_interval
         while True:
             with suppress(TimeoutError):
@@ -135,7 +157,7 @@ class BrokerStatus:
         """Publish the figures; return whether there are subscriptions to them."""
         context = self._context
         store = context.store
-        topics = await store.run(partial(live_topics.find_subscribed, names=TOPICS))
+        topics = await store.run(partial(live_topics.find_subscribed, names=self._topics))
         if topics:
             values = await self._read(topics)
             await store.run(lambda tx: live_topics.publish(context.engine, tx, values, only))
@@ -150,6 +172,9 @@ class BrokerStatus:
             for name, figure in _FIGURES.items()
             if SYS + name in topics
         }
+        for name, average in self._averages.values.items():
+            if LOAD + name in topics:
+                values[LOAD + name] = Value(f"{average:.2f}".encode())
         if STATUS in topics:
             judged = health.with_limits(await self._check_health(), status)
             payload = msgspec.json.encode(health.status_object(status, judged))

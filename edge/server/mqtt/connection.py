@@ -79,6 +79,7 @@ class MqttConnection(Connection[Input, MqttSession]):
     ) -> None:
         super().__init__(context, tls_server, registry)
         self._traffic = traffic
+        traffic.connections += 1
         self._parser = PacketParser(CONNECT_BYTES)
         self._connect: Connect | None = None
         self._authentication: Authentication | None = None
@@ -285,7 +286,15 @@ class MqttConnection(Connection[Input, MqttSession]):
         full = f"{account}@{context.settings.gateway.domain}/{client}"
         generation = context.outputs.next_generation()
         session = MqttSession(
-            context, registry, generation, account, full, self._source, connect, self.fail
+            context,
+            registry,
+            generation,
+            account,
+            full,
+            self._source,
+            connect,
+            self._traffic,
+            self.fail,
         )
         if (exceeded := login.admit(registry, session)) is not None:
             self._refuse(Reason.QUOTA_EXCEEDED, exceeded.text)

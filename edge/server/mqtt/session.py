@@ -39,6 +39,7 @@ from edge.routing.mqtt import MqttHooks, Peer, answers
 from edge.server.mqtt import terms
 from edge.server.mqtt.aliases import ReceivedAliases, SentAliases, UnknownAlias
 from edge.server.mqtt.ends import end_reason, store_reason
+from edge.server.mqtt.traffic import Traffic
 from edge.server.server_context import ServerContext
 from edge.server.session import Session, SessionConnection, SessionRegistry
 from edge.server.write_tracker import Token
@@ -60,6 +61,7 @@ class MqttSession(Session[Request]):
 
     Args:
         connect: the packet that has asked for it.
+        traffic: counts the publications.
         fail: sends a DISCONNECT with a reason, and closes the connection.
     """
 
@@ -74,6 +76,7 @@ class MqttSession(Session[Request]):
         "_receive_maximum",
         "_received",
         "_refused",
+        "_traffic",
         "_unreleased",
     )
 
@@ -86,11 +89,13 @@ class MqttSession(Session[Request]):
         full: str,
         source: str,
         connect: Connect,
+        traffic: Traffic,
         fail: Callable[[Reason], None],
     ) -> None:
         super().__init__(context, registry, generation, account, full, source)
         properties, limits = connect.properties, context.settings.limits
         self._end_connection = fail
+        self._traffic = traffic
         self._hooks = context.engine.hooks.of(MqttHooks)
         explains = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
         max_packet = properties.get(Property.MAXIMUM_PACKET_SIZE, MAX_PACKET)
@@ -110,6 +115,7 @@ class MqttSession(Session[Request]):
         """Submit the unit of work of a packet; end the connection if the packet violates the
         protocol."""
         if isinstance(packet, Publish):
+            self._traffic.publications_received += 1
             try:
                 packet = self._admit(packet)
             except UnknownAlias:
@@ -197,6 +203,8 @@ class MqttSession(Session[Request]):
             with suppress(ValueError):  # XMPP carries a content type of any length
                 data = self._encode(packet)
             if data and len(data) <= self._peer.max_packet:
+                if isinstance(packet, Publish):
+                    self._traffic.publications_sent += 1
                 return data
         if (discard := self._hooks.discards.get(type(message))) is not None:
             work = partial(discard, engine, message)
