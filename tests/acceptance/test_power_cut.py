@@ -16,7 +16,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -28,10 +28,10 @@ from edge.errors import FieldpostError
 from edge.features.custody.store import was_released
 from edge.ops.data import events
 from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder, parse_segment_path
+from sync.common.fleet_folder import FleetFolder
 from sync.segment import Event, Identity, SegmentError, decode
 from tests.helpers import power_cut, recorded_site
-from tests.helpers.fleet import GATEWAY, OTHER, identity
+from tests.helpers.fleet import GATEWAY, OTHER, identity, landed
 from tests.helpers.recorded_site import (
     ACKNOWLEDGED,
     DELIVERED,
@@ -114,17 +114,17 @@ def read_log(gateway: Path, fleet: FleetFolder) -> tuple[dict[str, dict[int, Eve
     """
     log: dict[str, dict[int, Event]] = {}
     own = [(entry.epoch, entry.lane, entry.event) for entry in events.read(gateway)]
-    landed = [
+    shipped = [
         (*name[1:3], event)
         for name, data in segments(fleet).items()
         if name.gateway == GATEWAY
         for event in decode(data).events
     ]
     wrong = []
-    for _epoch, lane, event in own + landed:
+    for _epoch, lane, event in own + shipped:
         if log.setdefault(lane, {}).setdefault(event.seq, event) != event:
             wrong.append(f"event {event.seq} of lane {lane} is two different events")
-    epochs = {epoch for epoch, _lane, _event in own + landed}
+    epochs = {epoch for epoch, _lane, _event in own + shipped}
     if len(epochs) > 1:
         wrong.append(f"there are {len(epochs)} epochs")
     return log, wrong
@@ -132,13 +132,10 @@ def read_log(gateway: Path, fleet: FleetFolder) -> tuple[dict[str, dict[int, Eve
 
 def segments(fleet: FleetFolder) -> dict[Identity, bytes]:
     """Return the segments that have landed. Raises SegmentError if one is not whole."""
-    found = {}
-    for path in fleet.landing.rglob("*.seg"):
-        data = path.read_bytes()
-        name = parse_segment_path(PurePosixPath(path.relative_to(fleet.landing)))
+    found = landed(fleet)
+    for name, data in found.items():
         if decode(data).header.identity != name:
-            raise SegmentError("identity", f"{path.name} is another segment")
-        found[name] = data
+            raise SegmentError("identity", f"{name} is another segment")
     return found
 
 
@@ -192,11 +189,11 @@ def faults(gateway: Path, fleet: Path, recorded: RecordedRun, end: int) -> list[
     for lane, entries in log.items():
         if sorted(entries) != list(range(1, len(entries) + 1)):
             wrong.append(f"lane {lane} is not 1 to {len(entries)}")
-    landed = segments(centre)
+    uploaded = segments(centre)
     for answer in answers:
         if answer.what == UPLOADED:
             name = identity(int(answer.msg_id), int(answer.msg_id), OTHER)
-            if landed.get(name) != recorded.uploads[name]:
+            if uploaded.get(name) != recorded.uploads[name]:
                 wrong.append(f"{name} was acknowledged, and is missing")
     wrong += [f"{path.name} was set aside" for path in centre.aside.rglob("*.seg")]
     return [fault for fault in wrong if fault != "ok"]
@@ -290,9 +287,9 @@ def test_the_recorded_run_has_checkpoints_restarted_wals_and_segments(
     wals = {change.inode for change in done if (change.kind, change.data) == ("C", WAL.encode())}
     headers = [r.data for r in done if r.kind == "W" and r.inode in wals and r.offset == 0]
     assert any(int.from_bytes(header[12:16]) for header in headers), "how often it was reset"
-    landed = segments(FleetFolder(recorded.fleet))
-    assert Counter(name.gateway for name in landed)[GATEWAY] > 4
-    assert sum(kind == "L" for kind, _name in names) == len(landed)
+    uploaded = segments(FleetFolder(recorded.fleet))
+    assert Counter(name.gateway for name in uploaded)[GATEWAY] > 4
+    assert sum(kind == "L" for kind, _name in names) == len(uploaded)
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import aiohttp
 
 from sync.common.enrolment import new_token
-from sync.common.fleet_folder import FleetFolder
+from sync.common.fleet_folder import FleetFolder, parse_segment_path
 from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.limits import ReceiverLimits
@@ -81,6 +81,12 @@ def contents(root: Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and not path.name.endswith(".lock")
     }
+
+
+def landed(folder: FleetFolder) -> dict[Identity, bytes]:
+    """Return the segments in the landing, by the identity in their path."""
+    found = contents(folder.landing).items()
+    return {parse_segment_path(PurePosixPath(path)): data for path, data in found}
 
 
 def write_pair(

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from edge.engine.store import database
+from sync.common.fleet_folder import FleetFolder
+from sync.segment import Identity, digest_of
+from tests.helpers.fleet import HOST, identity, landed, make_fleet, segment
+from tests.helpers.fleet import Client as FleetClient
+from tests.helpers.fleet import client as fleet_client
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import Gateway, bind_session
-from tests.helpers.processes import Process
+from tests.helpers.processes import Process, start
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
 
 MIB: Final = 1024 * 1024
@@ -50,7 +56,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", str(mount_point)]
     mounted = subprocess.run(command, capture_output=True, timeout=30, check=False)
     if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")
+        reason = mounted.stderr.decode().strip()
+        pytest.skip(f"a disk cannot be mounted ({reason}): `unshare --map-root-user --mount` helps")
     yield mount_point
     subprocess.run(["umount", "--lazy", mount_point], timeout=30, check=True)
 
@@ -319,3 +326,72 @@ def test_a_fleet_folder_on_a_read_only_disk_is_named(disk: Path) -> None:
     done = fleet_command("ingest", "--dir", fleet.root)
     text = f"Error: {fleet.root} is on a read-only file system; mount it read-write\n"
     assert (done.returncode, done.stderr) == (1, text)
+
+
+class RunningReceiver(NamedTuple):
+    process: Process
+    fleet: FleetFolder
+    client: FleetClient
+
+
+@pytest.fixture
+async def receiver(disk: Path) -> AsyncIterator[RunningReceiver]:
+    """Run a receiver that keeps no reserve, so that its own writes meet the full disk."""
+    tokens, fleet = make_fleet(disk / "fleet"), FleetFolder(disk / "fleet")
+    words = ("--dir", fleet.root, "--listen", f"{HOST}:0", "--reserve", "0")
+    with start("fieldpost-fleet", "serve", *words) as process:
+        address = process.host_port("https")
+        async with fleet_client(address, tokens, fleet.pki / "ca.pem") as connected:
+            yield RunningReceiver(process, fleet, connected)
+
+
+def long_segment(number: int) -> tuple[Identity, bytes]:
+    """Return a segment of more than half a mebibyte, which a receiver writes in several parts."""
+    name = identity(number, number)
+    return name, segment(name, random.Random(number).randbytes(MIB * 3 // 4).hex())
+
+
+async def test_a_receiver_on_a_full_disk_refuses_segments_until_there_is_room(
+    receiver: RunningReceiver, other_files: OtherFiles
+) -> None:
+    process, fleet, centre = receiver
+    stored = dict(long_segment(number) for number in range(1, 4))
+    first, *others = stored
+    assert (await centre.put(stored[first], first)).status == 201
+    other_files.fill(0)
+    for name in others:
+        refused = await centre.put(stored[name], name)
+        assert (refused.status, refused.body["reason"]) == (507, "full")
+        assert refused.headers["retry-after"] == "300"
+    assert (await centre.head(first)).headers["x-fieldpost-digest"] == digest_of(
+        stored[first]
+    ).hex()
+    assert landed(fleet) == {first: stored[first]}
+    other_files.remove()
+    for name in others:
+        assert (await centre.put(stored[name], name)).status == 201
+    assert landed(fleet) == stored
+    assert process.terminate() == 0
+    assert '"event": "storage", "text": "[Errno 28] the disk has no room for' in process.stderr
+
+
+async def test_a_disk_that_fills_up_during_an_upload_leaves_no_part_of_it(
+    receiver: RunningReceiver, other_files: OtherFiles
+) -> None:
+    process, fleet, centre = receiver
+    name, data = long_segment(1)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield data[: MIB // 2]
+        await asyncio.to_thread(other_files.fill, 0)
+        yield data[MIB // 2 :]
+
+    refused = await centre.put(data, name, body(), Content_Length=str(len(data)))
+    assert (refused.status, refused.body["reason"]) == (507, "full")
+    process.wait_for_stderr("No space left on device")
+    assert landed(fleet) == {}
+    assert list(fleet.incoming.rglob("*.part")) == []
+    other_files.remove()
+    assert (await centre.put(data, name)).status == 201
+    assert landed(fleet) == {name: data}
+    assert process.terminate() == 0

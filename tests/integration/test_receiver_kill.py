@@ -8,12 +8,12 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from sync.common.fleet_folder import FleetFolder, parse_segment_path
+from sync.common.fleet_folder import FleetFolder
 from sync.segment import Identity, decode, digest_of, read_header
 from tests.helpers.fleet import (
     GATEWAY,
@@ -21,8 +21,8 @@ from tests.helpers.fleet import (
     OTHER,
     Client,
     client,
-    contents,
     identity,
+    landed,
     make_fleet,
     segment,
 )
@@ -120,11 +120,6 @@ async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
             answer = await resume(connected, name, data, victim.pieces)
             if draw > 0.35:
                 upload.record(name, data, answer.status)
-
-
-def landed(folder: FleetFolder) -> dict[Identity, bytes]:
-    found = contents(folder.landing).items()
-    return {parse_segment_path(PurePosixPath(path)): data for path, data in found}
 
 
 def check(upload: Upload, folder: FleetFolder) -> None:
