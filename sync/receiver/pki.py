@@ -73,27 +73,32 @@ class Authority:
         return self.folder / "ca.key"
 
     def ensure(self, hosts: Iterable[str], now: dt.datetime) -> bool:
-        """Create missing files; renew the server certificate if it lacks a host or expires soon.
+        """Create missing files; renew the server certificate if it lacks a host or is not valid.
 
-        Hosts are domain names or IP addresses. Return whether a certificate was issued. Raises
-        FleetError for an invalid host, or when a file cannot be read.
+        It is renewed `RENEW_DAYS` before it expires. The first day of validity stays, so that a
+        wrong clock at this moment does no harm. Hosts are domain names or IP addresses. Return
+        whether a certificate was issued. Raises FleetError for an invalid host, or when a file
+        cannot be read.
         """
         self._ensure_ca(now)
         if not self.server_key.exists():
             create_file(self.server_key, certificates.key_pem(certificates.new_key()))
         names = {_name(host) for host in hosts}
+        begins = max(now, certificates.EARLIEST) - SKEW
         if self.server.exists():
             current = _certificate(self.server)
             alternative = current.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             known = set(alternative.value)
             left = current.not_valid_after_utc - now
-            if names <= known and left > dt.timedelta(days=RENEW_DAYS):
+            is_valid = current.not_valid_before_utc <= now and left > dt.timedelta(days=RENEW_DAYS)
+            if names <= known and is_valid:
                 return False
             names |= known
+            begins = min(begins, current.not_valid_before_utc)
         if not names:
             msg = "no host is known for the receiver's certificate; enrol a gateway first"
             raise FleetError(msg)
-        self._issue(names, now)
+        self._issue(names, begins, now)
         return True
 
     def _ensure_ca(self, now: dt.datetime) -> None:
@@ -111,13 +116,14 @@ class Authority:
         )
         replace_file(self.ca, certificates.pem(certificate), PUBLIC_FILE)
 
-    def _issue(self, names: set[x509.GeneralName], now: dt.datetime) -> None:
+    def _issue(self, names: set[x509.GeneralName], begins: dt.datetime, now: dt.datetime) -> None:
         if len(names) > MAX_NAMES:
             raise FleetError(f"the receiver's certificate cannot have more than {MAX_NAMES} hosts")
         ordered = sorted(names, key=lambda name: str(name.value))
         subject = _Subject("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
         public = _key(self.server_key).public_key()
-        replace_file(self.server, self._sign(subject, public, now, SERVER_DAYS), PUBLIC_FILE)
+        ends = max(now, certificates.EARLIEST) + dt.timedelta(days=SERVER_DAYS)
+        replace_file(self.server, self._sign(subject, public, begins, ends), PUBLIC_FILE)
 
     def issue_client(
         self, gateway: str, public: PublicKey, issued_ms: int, days: int
@@ -130,16 +136,18 @@ class Authority:
         name = [x509.DNSName(gateway)]
         subject = _Subject("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
         issued = dt.datetime.fromtimestamp(issued_ms // 1_000, dt.UTC)
-        pem = self._sign(subject, public, issued, days)
+        issued = max(issued, certificates.EARLIEST)  # an earlier clock is wrong
+        ends = issued + dt.timedelta(days=days)
+        pem = self._sign(subject, public, issued - SKEW, ends)
         return IssuedCertificate(pem, issued_ms + days * 24 * 3_600_000)
 
-    def _sign(self, subject: _Subject, public: PublicKey, now: dt.datetime, days: int) -> bytes:
+    def _sign(
+        self, subject: _Subject, public: PublicKey, begins: dt.datetime, ends: dt.datetime
+    ) -> bytes:
         ca = _certificate(self.ca)
         name = certificates.common_name(subject.title)
-        now = max(now, certificates.EARLIEST)  # an earlier clock is wrong
-        ends = now + dt.timedelta(days=days)
         builder = (
-            certificates.begin(name, ca.subject, public, now - SKEW, ends)
+            certificates.begin(name, ca.subject, public, begins, ends)
             .add_extension(x509.SubjectAlternativeName(subject.names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(certificates.key_usage(signs=False), critical=True)

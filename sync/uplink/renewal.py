@@ -153,7 +153,7 @@ def make_request(gateway: str) -> tuple[str, bytes]:
 
 
 def check_renewed(enrolment: Enrolment, now: float) -> None:
-    """Check that a new certificate matches its key and gateway, and is not due for renewal.
+    """Check that a new certificate matches its key and gateway, is valid, and not due for renewal.
 
     Raises `ValueError` or `EnrolmentError`.
     """
@@ -172,5 +172,6 @@ def check_renewed(enrolment: Enrolment, now: float) -> None:
         raise ValueError(str(error)) from None
     if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
         raise ValueError("it names another gateway")
-    if is_due(validity_of(enrolment.certificate), now):
-        raise ValueError("it is about to expire: is the clock right?")
+    period = validity_of(enrolment.certificate)
+    if now < period.begins or is_due(period, now):
+        raise ValueError("it is not valid yet, or about to expire: are both clocks right?")

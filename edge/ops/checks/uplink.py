@@ -80,7 +80,7 @@ def centre(found: CentreAnswer | None, ships: UplinkStatus, now: int) -> Iterato
         yield Finding("uplink", WRONG, text, remedy)
     else:
         last = ships.last_upload
-        recent = last is not None and (now - last) / 1000 < SILENCE
+        recent = last is not None and 0 <= (now - last) / 1000 < SILENCE
         text = f"the centre cannot be reached: {found.problem}"
         remedy = "check the link, the URL of the enrolment, and whether the centre runs"
         yield Finding("uplink", NOTICE if recent else WRONG, text, remedy)
@@ -137,7 +137,8 @@ def backlog(found: UplinkStatus, target: str, now: int) -> Iterator[Finding]:
 
 def _silence(found: UplinkStatus, now: int) -> Iterator[Finding]:
     oldest = min((lane.oldest for lane in found.lanes if lane.oldest is not None), default=now)
-    since = max(found.last_upload or 0, oldest)  # a segment sealed just now need not be there yet
+    # A segment sealed just now need not be there yet. Times in the future are from a wrong clock.
+    since = max((t for t in (found.last_upload, oldest) if t is not None and t <= now), default=now)
     silent = (now - since) / 1000
     if silent < SILENCE:
         return

@@ -95,6 +95,23 @@ def test_expiring_certificate_is_renewed(authority: Authority, folder: FleetFold
     assert names(folder) == {"centre.example"}
 
 
+@pytest.mark.parametrize("years", [-20, 3, 15])
+def test_a_certificate_renewed_by_a_wrong_clock_is_valid_now(
+    authority: Authority, folder: FleetFolder, years: int
+) -> None:
+    """Otherwise no gateway could connect until that time."""
+    authority.ensure((), NOW + dt.timedelta(days=365 * years))
+    assert server_certificate(folder).not_valid_before_utc < NOW
+    assert server_certificate(folder).not_valid_after_utc > NOW
+
+
+def test_a_certificate_that_is_not_valid_yet_is_renewed(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW + dt.timedelta(days=3 * 365))
+    assert authority.ensure((), NOW)
+    assert server_certificate(folder).not_valid_before_utc < NOW
+
+
 @pytest.mark.parametrize("host", ["", "a b", "*.example", "a..b", "x" * 70 + ".example"])
 def test_invalid_host_is_refused(folder: FleetFolder, host: str) -> None:
     with pytest.raises(FleetError, match="neither"):

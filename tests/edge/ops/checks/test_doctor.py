@@ -646,6 +646,19 @@ def test_notice_before_the_last_upload_is_not_a_reason(folder: Path) -> None:
     assert first.text == "the centre has not accepted a segment for 4 h (conflict: 409)"
 
 
+@pytest.mark.parametrize(("sealed", "text"), [(-4, "4 h"), (9000, None)])
+def test_an_upload_in_the_future_does_not_hide_a_silent_link(
+    folder: Path, sealed: int, text: str | None
+) -> None:
+    """The clock was ahead when the last segments were sent, and has been set right."""
+    report = uplink_report(folder, 100, last_upload=NOW + 9000 * HOUR)
+    lanes = [lane._replace(oldest=NOW + sealed * HOUR) for lane in report.lanes]
+    first, *_ = uplink_checks.backlog(report._replace(lanes=lanes), "x", NOW)
+    assert first.text.startswith(
+        "the backlog" if text is None else f"the centre has not accepted a segment for {text}"
+    )
+
+
 def test_unsealed_events(folder: Path) -> None:
     def check(report: UplinkStatus, state: status.Status) -> list[Finding]:
         return list(uplink_checks.unsealed(report, 300.0, state, NOW))
