@@ -21,10 +21,11 @@ from edge.engine.limits.flash_meter import KernelCounters
 from edge.engine.limits.usage import LimitUsage
 from edge.engine.store.events import NewEvent
 from edge.event_counts import EventCounts
-from edge.features.eventlog.store.uplink_view import LaneStatus
+from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops.checks.health import Health
 from edge.ops.gateway.control import ProcessStatus
 from edge.ops.gateway.status import RUNNING, Limit, Status, WaitingCounts
+from edge.ops.gateway.uplink import Lane, Route, UplinkStatus
 from edge.web.metrics import format_metrics
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import Histogram, exposition
@@ -151,9 +152,11 @@ def _gateway_exposition() -> str:
         loop_lag=0,
         counts=counts,
     )
-    lane = LaneStatus("", 0, 0, 0, 0, 0, None)
+    lane = Lane("", 0, 0, 0, 0, 0, None, 0)
+    unsealed = UnsealedEvents(0, None, None)
+    uplink = UplinkStatus("", [], [lane], unsealed, [], [], 0, None, 0, None)
     ends = dict.fromkeys(("server", "ca", "uplink", "device"), 0)
-    snapshot = Snapshot(status, [lane], 0, None, [], [], [], 0.0, None, ends, False)
+    snapshot = Snapshot(status, uplink, Route(""), 0.0, [], [], [], 0.0, ends)
     return format_metrics(snapshot, figures, Health([], []))
 
 

@@ -43,8 +43,6 @@ EVICTED: Final = "backlog-full"
 NOT_SEALED: Final = "not-sealed"
 """Reason of the loss of a range of events: its epoch ended, and it could not be sealed."""
 
-_POSITIVE: Final = frozenset({"shipping", "certificate-renewed"})
-
 
 class StoreBacklog:
     """The gateway's database as a `sync.uplink.interfaces.Backlog`, which describes the methods."""
@@ -127,7 +125,7 @@ class StoreBacklog:
 
     async def log_notice(self, notice: Notice) -> None:
         """Log a notice of the uplink as an event."""
-        level = "Informational" if notice.name in _POSITIVE else "Warning"
+        level = "Informational" if notice.name in uplink_view.POSITIVE_NOTICES else "Warning"
 
         def unit(tx: Transaction) -> None:
             _log(tx, notice.name, level, notice.text)

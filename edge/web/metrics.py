@@ -14,6 +14,7 @@ from typing import Final
 from edge.event_counts import EventCounts
 from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
 from edge.ops.devices.device_status import DETACHED, OFFLINE, ONLINE
+from edge.ops.gateway import uplink
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, labels, single
 
@@ -34,7 +35,7 @@ def format_metrics(snapshot: Snapshot, process: ProcessFigures, health: Health) 
 
 
 def _lanes(snapshot: Snapshot, field: str) -> Iterator[tuple[str, float]]:
-    return ((labels(lane=lane.lane), getattr(lane, field)) for lane in snapshot.lanes)
+    return ((labels(lane=lane.lane), getattr(lane, field)) for lane in snapshot.uplink.lanes)
 
 
 def _health_family(health: Health) -> Family:
@@ -194,15 +195,16 @@ def _database_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[
     meaning = "Bytes of a lane's segments waiting for the centre."
     yield Family("backlog_bytes", GAUGE, meaning, _lanes(snapshot, "bytes"))
     meaning = "1 if an uplink to a centre is configured, else 0."
-    yield single("uplink_configured", GAUGE, meaning, snapshot.has_uplink)
+    yield single("uplink_configured", GAUGE, meaning, bool(snapshot.route.target))
+    last_upload = snapshot.uplink.last_upload
     yield single(
         "uplink_last_upload_timestamp_seconds",
         GAUGE,
         "Time at which the centre last accepted a segment, in seconds since 1970 UTC.",
-        snapshot.last_upload and snapshot.last_upload / 1000,
+        last_upload and last_upload / 1000,
     )
     meaning = "Age in seconds of the oldest event that waits for the centre; 0 if none waits."
-    since = snapshot.waiting_since
+    since = uplink.waiting_since(snapshot.uplink)
     lag = 0.0 if since is None else max(0.0, time.time() - since / 1000)
     yield single("uplink_lag_seconds", GAUGE, meaning, lag)
     meaning = (

@@ -6,24 +6,24 @@ It shows names of devices and nodes, but no message content.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
 from edge.engine.store.events import NewEvent
-from edge.features.queues.store.depth_events import Depth
+from edge.features.queues.service.diagnosis import Report
+from edge.ops.checks import uplink as uplink_checks
 from edge.ops.checks.database import ALWAYS_FULL
-from edge.ops.checks.health import FAILING, Health
+from edge.ops.checks.finding import WRONG, Finding
+from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
 from edge.ops.devices.device_status import AWAY, DETACHED, ONLINE, DeviceStatus
 from edge.ops.gateway.status import Limit
 from edge.web.status_snapshot import ProcessFigures, RecentEvent, Snapshot
 from sync.common.text import duration, plural, size
 
+USED: Final = 0.01
 NEAR: Final = 0.5
-"""Fraction of a limit; if at least this part of a limit is used, the page shows the limit."""
-
-MAX_QUEUES: Final = 20
-"""Maximum number of queues that are shown: those with the most items."""
+"""Fractions of a limit from which the page shows its use, and highlights it."""
 
 MAX_DEVICES: Final = 200
 """Maximum number of devices that are shown, the first by name; the others are counted."""
@@ -38,39 +38,76 @@ REFRESH: Final = 30
 """Seconds after which a browser reloads the page."""
 
 _STYLE: Final = """
-:root { color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif; }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-div { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid #8886; padding: .3rem .6rem .3rem 0; text-align: left;
-  vertical-align: top; max-width: 24rem; overflow-wrap: break-word; }
-th { font-weight: 600; }
-table.facts td { overflow-wrap: anywhere; }
-td p { margin: .3rem 0; }
-.short { white-space: nowrap; }
-.bad { font-weight: 700; } .bad::before { content: "\\26A0\\FE0E\\00A0"; }
-small { opacity: .75; }
+:root { color-scheme: light dark; --paper: #f8f9f8; --card: #fff; --ink: #1b2226; --soft: #55606a;
+  --line: #d9dfe0; --good: #1f7a57; --notice: #855600; --wrong: #b3311f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14181a; --card: #1b2124; --ink: #e6eaeb;
+  --soft: #a3aeb3; --line: #353f43; --good: #4fbf93; --notice: #e0aa46; --wrong: #f58a76; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.45 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
+p { margin: .25rem 0; }
+.soft { color: var(--soft); font-size: .9rem; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
+  padding: .6rem .9rem; overflow-x: auto; }
+.verdict { border-left: .4rem solid var(--mark); font-weight: 650; margin: .75rem 0; }
+.verdict ul { font-weight: 400; }
+.good { --mark: var(--good); } .notice { --mark: var(--notice); } .wrong { --mark: var(--wrong); }
+ul { margin: .3rem 0 0; padding-left: 1.1rem; } li { overflow-wrap: anywhere; }
+.tiles, .queues { display: grid; gap: .5rem; list-style: none; margin: 0; padding: 0;
+  grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); }
+.tiles b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
+.queues { grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); }
+.bad { color: var(--wrong); font-weight: 700; } .bad::before { content: "\\26A0\\FE0E\\00A0"; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { border-top: 1px solid var(--line); padding: .35rem .8rem .35rem 0; text-align: left;
+  vertical-align: top; max-width: 22rem; }
+thead th { border: 0; color: var(--soft); font-weight: 400; }
+tbody th { font-weight: 600; }
+meter { width: 6rem; }
+@media (max-width: 60rem) {
+  thead { display: none; }
+  tr { display: block; border-top: 1px solid var(--line); padding: .4rem 0; }
+  tr:first-child { border: 0; }
+  th, td { display: block; border: 0; padding: 0; max-width: none; }
+  td { display: inline-block; max-width: 100%; margin-right: .9rem; }
+  td::before { content: attr(data-name) ": "; color: var(--soft); }
+  td:empty { display: none; }
+}
 """
 
 
-def render(snapshot: Snapshot, process: ProcessFigures, health: Health, now: int) -> str:
-    """Return the status page as HTML; `now` is in ms since 1970."""
-    name = escape(snapshot.status.gateway)
+def render(
+    snapshot: Snapshot, queues: Iterable[Report], process: ProcessFigures, health: Health, now: int
+) -> str:
+    """Return the status page as HTML.
+
+    Args:
+        queues: reports on the queues with the most items, each with the first item of each state.
+        now: ms since 1970.
+    """
+    name, running = escape(snapshot.status.gateway), process.status
+    clock = "clock synchronised" if running.synchronised else _bad("clock not synchronised")
     parts = (
         f"<h1>{name}</h1>",
-        *_table(("", ""), _facts(snapshot, process, health, now), head=False),
-        "<h2>Limits at half or more</h2>",
-        *_table(("limit", "used", "allowed", "most used by"), _limits(snapshot.status.limits)),
+        f'<p class="soft">fieldpost {escape(running.version)} ({running.build}), running for'
+        f" {duration(running.uptime)}, {clock}</p>",
+        *_verdict(health),
+        *_tiles(snapshot, process),
+        "<h2>Uplink and backlog</h2>",
+        *_uplink(snapshot, now),
         "<h2>Queues</h2>",
-        *_table(("queue", "items", "ready", "locked", "delayed", "dead"), _queues(snapshot.queues)),
+        *_queues(snapshot, list(queues), running.service),
         "<h2>Devices</h2>",
         *_table(_DEVICE_HEADER, _devices(snapshot.devices[:MAX_DEVICES], now)),
         *_others(len(snapshot.devices) - MAX_DEVICES),
+        f"<h2>Limits used by {USED:.0%} or more</h2>",
+        *_table(_LIMIT_HEADER, _limits(snapshot.status.limits)),
         f"<h2>Warnings of the last {duration(snapshot.observed)}</h2>",
         *_table(_EVENT_HEADER, _events(snapshot.events)),
-        f"<p><small>{escape(_when(now))}, reloaded every {REFRESH} s, fieldpost"
-        f" {escape(snapshot.status.version)}</small></p>",
+        f'<p class="soft">{escape(_when(now))}, reloaded every {REFRESH} s</p>',
     )
     body = "\n".join(parts)
     return (
@@ -81,64 +118,116 @@ def render(snapshot: Snapshot, process: ProcessFigures, health: Health, now: int
     )
 
 
-def _facts(
-    snapshot: Snapshot, process: ProcessFigures, health: Health, now: int
-) -> Iterator[tuple[str, ...]]:
-    status, running, waiting = snapshot.status, process.status, snapshot.status.waiting
-    yield "state", _state(health)
-    yield "running for", duration(running.uptime)
-    yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
-    by_protocol = ", ".join(f"{count} {name}" for name, count in sorted(status.protocols.items()))
-    yield "sessions", f"{status.sessions}" + (f" ({by_protocol})" if by_protocol else "")
-    yield "centre", _centre(snapshot, now)
-    backlog = size(sum(lane.bytes for lane in snapshot.lanes))
-    yield "backlog", f"{plural(waiting.segments, 'segment')}, {backlog}"
-    yield (
-        "messages",
-        (
-            f"{waiting.held} in custody, {waiting.outbox} waiting for devices,"
-            f" {waiting.offline} plain for offline devices, {_alert(waiting.dead)} undeliverable"
-        ),
+_MARKS: Final = {HEALTHY: "good", DEGRADED: "notice", FAILING: "wrong"}
+_VERDICTS: Final = {
+    HEALTHY: "Devices can connect, and messages are accepted",
+    DEGRADED: "Devices can connect, and messages are accepted, with problems",
+    FAILING: "No device can connect, or no message is accepted",
+}
+
+
+def _verdict(health: Health) -> Iterator[str]:
+    yield f'<div class="card verdict {_MARKS[health.state]}">{_VERDICTS[health.state]}'
+    yield from _list(map(_finding, health.problems))
+    yield "</div>"
+
+
+def _finding(found: Finding) -> str:
+    """Return a finding with its remedy as HTML."""
+    text = escape(found.text)
+    remedy = f'<br><span class="soft">{escape(found.remedy)}</span>' if found.remedy else ""
+    return (_bad(text) if found.verdict == WRONG else text) + remedy
+
+
+def _list(items: Iterable[str]) -> Iterator[str]:
+    lines = [f"<li>{item}</li>" for item in items]
+    if lines:
+        yield f"<ul>{''.join(lines)}</ul>"
+
+
+def _tiles(snapshot: Snapshot, process: ProcessFigures) -> Iterator[str]:
+    status, waiting = snapshot.status, snapshot.status.waiting
+    sessions = ", ".join(f"{count} {name}" for name, count in sorted(status.protocols.items()))
+    tiles = (
+        (status.sessions, "sessions" + (f": {sessions}" if sessions else "")),
+        (waiting.held, "messages in custody"),
+        (waiting.outbox + waiting.offline, "messages waiting for devices"),
+        (_alert(waiting.dead), "undeliverable messages"),
+        (waiting.queued, "items in queues"),
+        (_alert(waiting.queued_dead), "dead items"),
+        (size(status.database_bytes), "database"),
+        (size(status.disk_bytes), "free on the disk"),
+        (size(process.write_rate * 86_400), "written per day, from the last hour"),
     )
-    yield "items", f"{waiting.queued} in queues, {_alert(waiting.queued_dead)} dead"
-    yield "database", f"{size(status.database_bytes)}; {size(status.disk_bytes)} free on the disk"
-    yield "written", f"{size(process.write_rate * 86_400)} per day, from the last hour"
+    yield '<ul class="tiles">'
+    yield from (f'<li class="card"><b>{value}</b>{name}</li>' for value, name in tiles)
+    yield "</ul>"
 
 
-def _state(health: Health) -> str:
-    problems = "".join(
-        f"<p>{_bad(escape(each.text))}<br>{escape(each.remedy)}</p>" for each in health.problems
+def _uplink(snapshot: Snapshot, now: int) -> Iterator[str]:
+    """Yield what `fieldpost doctor` says about the uplink, and its last upload and failure."""
+    found, route = snapshot.uplink, snapshot.route
+    findings = (
+        *uplink_checks.route(route, now),
+        *uplink_checks.unsealed(found, snapshot.segment_age, snapshot.status, now),
+        *uplink_checks.backlog(found, route.target, now),
     )
-    if health.state == FAILING:
-        return _bad(FAILING) + problems
-    return f"devices can connect, messages are accepted{problems}"
+    lines = [_finding(finding) for finding in findings]
+    if route.target:
+        lines.insert(1, f"last upload: {_ago(found.last_upload, now)}")
+    if found.failure is not None:
+        name, text, moment = found.failure
+        lines.insert(1, _bad(escape(f"{name}: {text}")) + f" ({_ago(moment, now)})")
+    yield '<div class="card">'
+    yield from _list(lines)
+    yield "</div>"
 
 
-def _centre(snapshot: Snapshot, now: int) -> str:
-    if not snapshot.has_uplink:
-        return "no uplink is configured: segments stay on the gateway"
-    last_upload = snapshot.last_upload
-    upload = "no upload yet" if last_upload is None else f"last upload {_ago(last_upload, now)}"
-    notice = snapshot.last_notice
-    last = "" if notice is None else f"; last notice {notice.name}, {_when(notice.time)}"
-    return escape(upload + last)
+def _queues(snapshot: Snapshot, reports: Sequence[Report], service: float) -> Iterator[str]:
+    """Yield a card for each queue, with the reason why the first item of each state waits."""
+    if not reports:
+        yield "<p>None.</p>"
+        return
+    oldest = {row.queue: row.oldest for row in snapshot.queues}
+    yield '<ul class="queues">'
+    for report in reports:
+        queue, since = report.queue, oldest.get(report.queue.id)
+        connected = sum(bool(report.sessions(member)) for member in report.members)
+        figures = [
+            f"{queue.ready} ready", f"{queue.locked} locked", f"{queue.delayed} delayed",
+            _bad(f"{queue.dead} dead") if queue.dead else "0 dead",
+            "subscribers unknown" if report.attendance is None
+            else f"{connected} of {plural(queue.members, 'subscriber')} connected",
+        ]  # fmt: skip
+        if since is not None:
+            figures.append(f"oldest {duration(max(0.0, service - since))}")
+        yield f'<li class="card"><h3>{escape(queue.name)}</h3>'
+        yield f'<p class="soft">{", ".join(figures)}</p>'
+        yield from _list(escape(found.explanation) for found in report.items)
+        yield "</li>"
+    yield "</ul>"
+    if len(snapshot.queues) > len(reports):
+        yield "<p>Other queues: <code>fieldpost queue list</code></p>"
+
+
+_LIMIT_HEADER: Final = ("limit", "used", "allowed", "part", "most used by")
 
 
 def _limits(limits: Iterable[Limit]) -> Iterator[tuple[str, ...]]:
-    for limit in limits:
-        if limit.used is None or not limit.allowed or limit.name in ALWAYS_FULL:
-            continue
-        used, of = limit.used
-        if used >= NEAR * limit.allowed:
-            text = _bad(str(used)) if used >= limit.allowed else str(used)
-            yield limit.name, text, f"{limit.allowed:g} {limit.unit}", escape(of or "")
-
-
-def _queues(queues: Iterable[Depth]) -> Iterator[tuple[str, ...]]:
-    for row in sorted(queues, key=lambda row: -row.depth)[:MAX_QUEUES]:
-        ready = row.depth - row.locked - row.delayed
-        figures = (row.depth, ready, row.locked, row.delayed)
-        yield escape(row.topic), *map(str, figures), _alert(row.dead)
+    """Yield a row for each limit that is in use, the fullest first."""
+    parts = [
+        (limit.used.value / limit.allowed, limit, limit.used)
+        for limit in limits
+        if limit.used is not None and limit.allowed and limit.name not in ALWAYS_FULL
+    ]
+    for part, limit, (used, of) in sorted(parts, key=lambda row: -row[0]):
+        if part < USED:
+            return
+        is_size = limit.unit == "bytes"
+        value = size(used) if is_size else str(used)
+        allowed = size(limit.allowed) if is_size else f"{limit.allowed:g} {limit.unit}"
+        meter = f'<meter value="{min(part, 1.0):.2f}" high="{NEAR}"></meter> {part:.0%}'
+        yield limit.name, _bad(value) if part >= 1 else value, allowed, meter, escape(of or "")
 
 
 _DEVICE_HEADER: Final = (
@@ -192,7 +281,7 @@ def _events(recent: Iterable[RecentEvent]) -> Iterator[tuple[str, ...]]:
         value = "" if event.value is None else f"{event.value:g} {event.unit or ''}".rstrip()
         account = (event.tags or {}).get("account", "")
         cells = (what, event.source or "", account, _reason(event), value)
-        yield f'<span class="short">{_when(wall)}</span>', *map(escape, cells)
+        yield _when(wall), *map(escape, cells)
 
 
 def _reason(event: NewEvent) -> str:
@@ -205,21 +294,22 @@ def _reason(event: NewEvent) -> str:
     return tags.get("reason", "")
 
 
-def _table(
-    names: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, head: bool = True
-) -> Iterator[str]:
+def _table(names: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     lines = [
-        f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:])
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(
+            f'<td data-name="{name}">{cell}</td>'
+            for name, cell in zip(names[1:], row[1:], strict=True)
+        )
         for row in rows
     ]
     if not lines:
         yield "<p>None.</p>"
         return
-    yield "<div><table>" if head else '<div><table class="facts">'
-    if head:
-        yield "<tr>" + "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr>"
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    yield f'<div class="card"><table><thead><tr>{head}</tr></thead><tbody>'
     yield from (f"{line}</tr>" for line in lines)
-    yield "</table></div>"
+    yield "</tbody></table></div>"
 
 
 def _bad(text: str) -> str:

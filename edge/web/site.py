@@ -37,6 +37,7 @@ class Site:
         found = await self._reader.check_health()
         try:
             snapshot = await self._reader.snapshot()
+            reports = await self._reader.queue_reports() if path == "/" else []
         except StoreError:  # the query takes too long, or the database is closed
             return _health(found, None) if path == "/health" else http.status_response(503)
         found, process = health.with_limits(found, snapshot.status), self._reader.process()
@@ -45,7 +46,7 @@ class Site:
         if path == "/metrics":
             text = metrics.format_metrics(snapshot, process, found)
             return Response(200, CONTENT_TYPE, text.encode())
-        text = page.render(snapshot, process, found, round(time.time() * 1000))
+        text = page.render(snapshot, reports, process, found, round(time.time() * 1000))
         return Response(200, _HTML, text.encode())
 
 
@@ -68,10 +69,10 @@ def _json(status: int, report: dict[str, object]) -> Response:
 
 
 def _uplink(snapshot: Snapshot) -> dict[str, object]:
-    notice = snapshot.last_notice
+    notice = snapshot.uplink.last_notice
     return {
-        "last_taken": snapshot.last_upload,
+        "last_taken": snapshot.uplink.last_upload,
         "last_notice": None if notice is None else notice.name,
         "waiting_segments": snapshot.status.waiting.segments,
-        "waiting_bytes": sum(lane.bytes for lane in snapshot.lanes),
+        "waiting_bytes": sum(lane.bytes for lane in snapshot.uplink.lanes),
     }

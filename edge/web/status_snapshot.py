@@ -10,21 +10,24 @@ import asyncio
 import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from edge.config.load import Config
 from edge.engine.limits.flash_meter import KernelCounters, WriteMeter
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent, logged
 from edge.engine.store.group_commit import Store
+from edge.errors import StoreError
 from edge.event_counts import EventCounts
 from edge.features.accounts.store import certificates
 from edge.features.eventlog.rules import levels
-from edge.features.eventlog.store import uplink_view
-from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
-from edge.features.queues.store import depth_events
+from edge.features.queues.service import diagnosis
+from edge.features.queues.service.diagnosis import MAX_MEMBERS, Report
+from edge.features.queues.store import depth_events, overview
 from edge.features.queues.store.depth_events import Depth
+from edge.features.queues.store.overview import Attendance
 from edge.ops.certificates import pki
 from edge.ops.checks.health import Health
 from edge.ops.devices import device_status
@@ -33,13 +36,19 @@ from edge.ops.gateway import status as gateway_status
 from edge.ops.gateway import uplink
 from edge.ops.gateway.control import DeviceConnections, ProcessStatus
 from edge.ops.gateway.status import Status, StoredStatus
+from edge.ops.gateway.uplink import Route, UplinkStatus
 from sync.common.metrics import Histogram
+
+T = TypeVar("T")
 
 CACHE_TIME: Final = 5.0
 """Seconds for which a result from the database is reused."""
 
 MAX_EVENTS: Final = 20
 """Maximum number of recent events that are kept for the status page."""
+
+MAX_QUEUES: Final = 20
+"""Maximum number of queues that are shown: those with the most items."""
 
 SHOWN_LEVELS: Final = frozenset(levels.at_least("Warning"))
 """Levels of the events that are kept for the status page."""
@@ -62,25 +71,23 @@ class RecentEvent(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The figures that are read from the database; `last_upload` is in ms since 1970 UTC.
+    """The figures that are read from the database.
 
-    `events` are the latest events of `SHOWN_LEVELS`; `observed` is the process's age in seconds.
-    `waiting_since` is since when the oldest event waits for the centre. `certificate_ends` has the
-    end of each certificate, by its name: `server`, `ca`, `uplink`, and `device` for the device
-    certificate that ends first. Times are in ms since 1970 UTC.
+    `segment_age` is the option in `[uplink]`, in seconds. `events` are the latest events of
+    `SHOWN_LEVELS`; `observed` is the process's age in seconds.
+    `certificate_ends` has the end of each certificate, in ms since 1970 UTC, by its name: `server`,
+    `ca`, `uplink`, and `device` for the device certificate that ends first.
     """
 
     status: Status
-    lanes: list[LaneStatus]
-    last_upload: int | None
-    last_notice: Notice | None
+    uplink: UplinkStatus
+    route: Route
+    segment_age: float
     queues: list[Depth]
     devices: list[DeviceStatus]
     events: Sequence[RecentEvent]
     observed: float
-    waiting_since: int | None
     certificate_ends: dict[str, int]
-    has_uplink: bool
 
 
 class ProcessFigures(NamedTuple):
@@ -128,8 +135,8 @@ class SnapshotReader:
         self._started = clock()
         self._events: dict[int, RecentEvent] = {}
         self._lags: list[float] = []
-        self._cached: tuple[float, _Stored] | None = None
-        self._lock = asyncio.Lock()
+        self._stored = _Cache(lambda: sources.store.read(self._read), clock)
+        self._reports = _Cache(self._read_reports, clock)
 
     def keep_events(self, tx: Transaction) -> None:
         """Keep the events of a transaction for the status page, just before its commit.
@@ -160,11 +167,7 @@ class SnapshotReader:
 
     async def snapshot(self) -> Snapshot:
         """Return the figures from the database; raises `StoreError`."""
-        async with self._lock:
-            now = self._clock()
-            if self._cached is None or now - self._cached[0] >= CACHE_TIME:
-                self._cached = (now, await self._sources.store.read(self._read))
-        stored = self._cached[1]
+        stored = await self._stored.get()
         status = gateway_status.combine(
             self._sources.settings, stored.status, self._sources.process_status()
         )
@@ -172,34 +175,50 @@ class SnapshotReader:
         events = sorted(self._events.values(), key=lambda each: -each.wall)
         return Snapshot(
             status,
-            stored.lanes,
-            stored.last_upload,
-            stored.last_notice,
+            stored.uplink,
+            stored.route,
+            self._sources.settings.uplink.segment_age,
             stored.queues,
             devices,
             events,
-            now - self._started,
-            stored.waiting_since,
+            self._clock() - self._started,
             stored.certificate_ends,
-            bool(self._sources.settings.uplink.enrolment or self._sources.settings.uplink.folder),
         )
+
+    async def queue_reports(self) -> list[Report]:
+        """Return a report on each of the queues with the most items; raises `StoreError`.
+
+        Each report has the first item of each state.
+        """
+        return await self._reports.get()
+
+    async def _read_reports(self) -> list[Report]:
+        rows = sorted((await self._stored.get()).queues, key=lambda row: -row.depth)
+        queues = [row.queue for row in rows[:MAX_QUEUES] if row.queue]
+        members: dict[int, list[Attendance] | None] = dict.fromkeys(queues)
+
+        def attend(tx: Transaction) -> None:
+            members.update((queue, overview.attendance(tx, queue, MAX_MEMBERS)) for queue in queues)
+
+        store = self._sources.store
+        with suppress(StoreError):  # then it is not known which members are connected
+            await store.run(attend)
+        return await store.read(lambda tx: list(diagnosis.first_items(tx, members)))
 
     def _read(self, tx: Transaction) -> _Stored:
+        folder, settings = self._sources.folder, self._sources.settings
+        route = uplink.route(folder, settings)
         return _Stored(
             gateway_status.read_stored(tx),
-            uplink_view.lane_status(tx),
-            uplink_view.last_upload_time(tx),
-            uplink_view.last_notice(tx),
+            uplink.read_status(tx, settings),
+            route,
             [row for row in depth_events.depths(tx) if row.depth or row.dead],
-            device_status.read_devices(tx, self._sources.settings.gateway.domain, tx.now.wall),
-            uplink.waiting_since(tx),
-            self._certificate_ends(tx),
+            device_status.read_devices(tx, settings.gateway.domain, tx.now.wall),
+            self._certificate_ends(tx, route.certificate_end),
         )
 
-    def _certificate_ends(self, tx: Transaction) -> dict[str, int]:
-        folder, settings = self._sources.folder, self._sources.settings
-        found = {} if settings.component else pki.expiry_times(folder)
-        end = uplink.route(folder, settings).certificate_end
+    def _certificate_ends(self, tx: Transaction, end: int | None) -> dict[str, int]:
+        found = {} if self._sources.settings.component else pki.expiry_times(self._sources.folder)
         first = min(certificates.latest_expiry(tx).values(), default=None)
         found |= {"uplink": end} if end is not None else {}
         found |= {"device": first} if first is not None else {}
@@ -225,13 +244,28 @@ class SnapshotReader:
 
 class _Stored(NamedTuple):
     status: StoredStatus
-    lanes: list[LaneStatus]
-    last_upload: int | None
-    last_notice: Notice | None
+    uplink: UplinkStatus
+    route: Route
     queues: list[Depth]
     devices: list[Device]
-    waiting_since: int | None
     certificate_ends: dict[str, int]
+
+
+class _Cache(Generic[T]):
+    """Cache of the result of a function, which is reused for `CACHE_TIME`."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]], clock: Callable[[], float]) -> None:
+        self._read = read
+        self._clock = clock
+        self._kept: tuple[float, T] | None = None
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> T:
+        async with self._lock:
+            now = self._clock()
+            if self._kept is None or now - self._kept[0] >= CACHE_TIME:
+                self._kept = (now, await self._read())
+            return self._kept[1]
 
 
 def _resident_bytes() -> int:

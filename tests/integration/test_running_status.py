@@ -195,7 +195,7 @@ async def test_metrics_follow_sessions_messages_and_commits(
         assert metric(after, name) > metric(before, name)
     page = get(process, "/")
     assert "<td>pump1" in page or '<th scope="row">pump1' in page
-    assert "devices can connect" in page
+    assert "Devices can connect" in page
     assert "m1" not in page
     with pytest.raises(urllib.error.HTTPError) as refused:
         get(process, "/../fieldpost.toml")

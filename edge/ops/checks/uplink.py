@@ -142,10 +142,8 @@ def _silence(found: UplinkStatus, now: int) -> Iterator[Finding]:
     silent = (now - since) / 1000
     if silent < SILENCE:
         return
-    notice = found.last_notice
-    reason = ""
-    if notice is not None and notice.time >= (found.last_upload or 0):  # not yet resolved
-        reason = f" ({notice.name}: {notice.text})"
+    failure = found.failure
+    reason = "" if failure is None else f" ({failure.name}: {failure.text})"
     text = f"the centre has not accepted a segment for {duration(silent)}{reason}"
     verdict = NOTICE if silent < LONG_SILENCE else WRONG
     yield Finding("uplink", verdict, text, "check the link; see `fieldpost uplink status`")

@@ -121,6 +121,14 @@ class UplinkStatus(NamedTuple):
     quota: int
     hours_until_full: float | None
 
+    @property
+    def failure(self) -> Notice | None:
+        """Return the last notice if it reports a failure that no later upload resolved."""
+        notice = self.last_notice
+        if notice is None or notice.name in uplink_view.POSITIVE_NOTICES:
+            return None
+        return None if notice.time < (self.last_upload or 0) else notice
+
 
 class Export(NamedTuple):
     """The numbers of segments that were written, existed already, or conflicted.
@@ -137,24 +145,29 @@ def read(folder: Path) -> UplinkStatus:
     """Return the state of the uplink of the gateway in `folder`; raises `FieldpostError`."""
     settings = load.load(folder)
     with reading(folder) as tx:
-        lanes = [_lane(tx, settings, lane) for lane in uplink_view.lane_status(tx)]
-        room = settings.limits.backlog_bytes - sum(lane.bytes for lane in lanes)
-        waiting = uplink_view.epochs(tx)
-        return UplinkStatus(
-            settings.gateway.domain,
-            [
-                Epoch(epoch.epoch, epoch.began, epoch.reason, waiting.get(epoch.epoch, 0))
-                for epoch in epochs.latest(tx)
-            ],
-            lanes,
-            uplink_view.unsealed(tx),
-            uplink_view.set_aside_segments(tx),
-            uplink_view.undeclared_ranges(tx),
-            uplink_view.last_upload_time(tx),
-            uplink_view.last_notice(tx),
-            settings.limits.backlog_bytes,
-            _hours_until_full(tx, room),
-        )
+        return read_status(tx, settings)
+
+
+def read_status(tx: Transaction, settings: Config) -> UplinkStatus:
+    """Return the state of the uplink."""
+    lanes = [_lane(tx, settings, lane) for lane in uplink_view.lane_status(tx)]
+    room = settings.limits.backlog_bytes - sum(lane.bytes for lane in lanes)
+    waiting = uplink_view.epochs(tx)
+    return UplinkStatus(
+        settings.gateway.domain,
+        [
+            Epoch(epoch.epoch, epoch.began, epoch.reason, waiting.get(epoch.epoch, 0))
+            for epoch in epochs.latest(tx)
+        ],
+        lanes,
+        uplink_view.unsealed(tx),
+        uplink_view.set_aside_segments(tx),
+        uplink_view.undeclared_ranges(tx),
+        uplink_view.last_upload_time(tx),
+        uplink_view.last_notice(tx),
+        settings.limits.backlog_bytes,
+        _hours_until_full(tx, room),
+    )
 
 
 def route(folder: Path, settings: Config) -> Route:
@@ -245,15 +258,10 @@ def unsealed(folder: Path) -> int:
         return uplink_view.unsealed(tx).events
 
 
-def waiting_since(tx: Transaction) -> int | None:
+def waiting_since(found: UplinkStatus) -> int | None:
     """Return since when the oldest event or segment waits for the centre, in ms since 1970 UTC;
     `None` if none waits."""
-    moments = [uplink_view.unsealed(tx).since]
-    moments += [
-        _sealed_at(uplink_view.data(tx, lane.oldest))
-        for lane in uplink_view.lane_status(tx)
-        if lane.oldest is not None
-    ]
+    moments = [found.unsealed.since, *(lane.oldest for lane in found.lanes)]
     return min((moment for moment in moments if moment is not None), default=None)
 
 

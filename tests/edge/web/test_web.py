@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -28,11 +28,12 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queue_items
 from edge.features.queues.store.depth_events import Depth
-from edge.features.queues.store.queue_items import NewQueuedItem
+from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.ops.certificates import der, pki
 from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.checks.health import Health
 from edge.ops.gateway.control import ConnectedSession, DeviceConnections, ProcessStatus
+from edge.ops.gateway.uplink import Route
 from edge.web import http, metrics, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
 from edge.web.http import Request, RequestError, Response
@@ -114,6 +115,11 @@ async def connections() -> DeviceConnections:
 
 async def read_status(gateway: Gateway) -> tuple[Snapshot, ProcessFigures, Health]:
     return await gateway.reader.snapshot(), gateway.reader.process(), gateway.judged.health
+
+
+async def rendered(gateway: Gateway, now: int = NOW) -> str:
+    snapshot, process, judged = await read_status(gateway)
+    return page.render(snapshot, await gateway.reader.queue_reports(), process, judged, now)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +343,8 @@ async def test_unreadable_database_has_no_page(
         raise StoreError("interrupted")
 
     monkeypatch.setattr(gateway.store, "read", fail)
-    assert (await gateway.site.respond("/metrics")).status == 503
+    for path in ("/", "/metrics"):
+        assert (await gateway.site.respond(path)).status == 503
     gateway.judged.health = Health([DISK_FULL], [])
     status, report = await health(gateway)
     assert (status, report["uplink"]) == (503, None)
@@ -485,7 +492,7 @@ async def test_duration_of_commits_is_counted(gateway: Gateway) -> None:
 
 
 async def test_snapshot_is_cached(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 0.0, 1.0, status_snapshot.CACHE_TIME])
+    times = iter([0.0, 0.0, 0.0, 1.0, 1.0, *[status_snapshot.CACHE_TIME] * 2])
     reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
     reads: list[object] = []
     real = gateway.store.read
@@ -514,6 +521,11 @@ async def test_event_loop_lag_covers_the_last_samples(
     assert gateway.reader.process().loop_lag >= 0
 
 
+def without_names(text: str) -> str:
+    """Remove the names of columns from the cells of tables."""
+    return re.sub(r'<td data-name="[a-z ]+">', "<td>", text)
+
+
 class CheckedPage(HTMLParser):
     """Checks that every element ends, and collects the names of tags and attributes."""
 
@@ -527,7 +539,7 @@ class CheckedPage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names |= {tag, *(name for name, _ in attrs)}
-        if tag != "meta":
+        if tag not in {"meta", "br"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -535,16 +547,16 @@ class CheckedPage(HTMLParser):
 
 
 async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
-    text = page.render(*await read_status(gateway), NOW)
+    text = await rendered(gateway)
     checked = CheckedPage(text)
     assert not checked.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
     assert "color-scheme: light dark" in text
     assert "width=device-width" in text
     for fact in (
         "gw.example",
-        "devices can connect, messages are accepted",
+        "Devices can connect, and messages are accepted\n</div>",
         "2 h",
-        "synchronised",
+        "clock synchronised",
         "no uplink is configured",
     ):
         assert fact in text
@@ -554,20 +566,41 @@ async def test_page_is_one_document_without_scripts(gateway: Gateway) -> None:
 async def test_problems_are_highlighted(gateway: Gateway) -> None:
     gateway.judged.health = Health([DISK_FULL], [])
     snapshot, process, judged = await read_status(gateway)
-    snapshot = snapshot._replace(has_uplink=True)
-    assert "no upload yet" in page.render(snapshot, process, judged, NOW)
-    for seconds, age in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
-        text = page.render(
-            snapshot._replace(last_upload=NOW - 1000 * seconds), process, judged, NOW
-        )
-        assert f"last upload {age} ago" in text
-    notice = Notice("unreachable", "no", NOW)
-    silent = snapshot._replace(last_upload=NOW - 4 * 86_400_000, last_notice=notice)
-    text = page.render(silent, process, judged, NOW)
-    assert "devices can connect" not in text
+    text = page.render(snapshot, [], process, judged, NOW)
+    assert "No device can connect, or no message is accepted" in text
     assert '<span class="bad">&lt;4 MiB&gt; are free: new messages are refused</span>' in text
-    assert "<br>free disk space" in text
-    assert "last upload 4 d ago; last notice unreachable" in text
+    assert '<br><span class="soft">free disk space</span>' in text
+    degraded = Health([], [DISK_FULL._replace(text="<full>")])
+    text = page.render(snapshot, [], process, degraded, NOW)
+    assert "messages are accepted, with problems<ul>" in text.replace("\n", "")
+    assert "&lt;full&gt;" in text
+
+
+async def test_the_uplink_and_why_it_does_not_move_are_shown(gateway: Gateway) -> None:
+    snapshot, process, judged = await read_status(gateway)
+
+    def shown(**changes: Any) -> str:
+        found = snapshot._replace(
+            route=Route("https://<centre>.example"), uplink=snapshot.uplink._replace(**changes)
+        )
+        text = page.render(found, [], process, judged, NOW)
+        return text[text.index("<h2>Uplink") : text.index("<h2>Queues")]
+
+    assert "<li>segments go to https://&lt;centre&gt;.example</li>" in shown()
+    assert "last upload: never" in shown()
+    for seconds, age in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
+        assert f"last upload: {age} ago" in shown(last_upload=NOW - 1000 * seconds)
+    notice = Notice("unreachable", "<no>", NOW - 4000)
+    failing = shown(last_upload=NOW - 8000, last_notice=notice)
+    assert '<span class="bad">unreachable: &lt;no&gt;</span> (4 s ago)' in failing
+    assert "unreachable" not in shown(last_upload=NOW, last_notice=notice)
+    success = notice._replace(name="shipping", text="accepts again")
+    assert "accepts again" not in shown(last_notice=success)
+    lane = snapshot.uplink.lanes[0]._replace(bytes=2**20, oldest=NOW - 90_000_000)
+    full = shown(lanes=[lane], quota=2**20, hours_until_full=0.5)
+    assert "the backlog uses 1.0 MiB of 1.0 MiB and is full in 30 min" in full
+    assert "the centre has not accepted a segment for 1 d 1 h" in full
+    assert "no uplink is configured" in page.render(snapshot, [], process, judged, NOW)
 
 
 _DURABLE_SESSION = """
@@ -588,7 +621,7 @@ async def test_devices_and_their_sessions_are_shown(
             tx.run(_DURABLE_SESSION, values)
 
     await gateway.store.run(unit)
-    text = page.render(*await read_status(gateway), NOW + 61_000)
+    text = await rendered(gateway, NOW + 61_000)
     connected = "2025-10-09 08:53:20 UTC"
     for cells in (
         ("online", "xmpp", connected, "192.0.2.1", "&lt;fw&gt;", "1 min 1 s ago", "0", "0", "9"),
@@ -597,30 +630,85 @@ async def test_devices_and_their_sessions_are_shown(
         ("online", "mqtt 3.1.1", "", "", "esp", "", "0", "0", "0"),
         ("away", "", "", "", "esp2", "", "", "0", "0"),
     ):
-        assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+        assert "".join(f"<td>{cell}</td>" for cell in cells) in without_names(text)
     assert re.search(
-        r"<td>away</td><td></td><td>\S+ \S+ UTC</td><td></td><td>&lt;away&gt;</td>", text
+        r"<td>away</td><td></td><td>\S+ \S+ UTC</td><td></td><td>&lt;away&gt;</td>",
+        without_names(text),
     )
     assert "1 other device" in text
 
 
-async def test_queues_and_nearly_used_limits_are_shown(gateway: Gateway) -> None:
+async def test_limits_are_shown_with_their_use_the_fullest_first(gateway: Gateway) -> None:
     settings = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
 
     def unit(tx: Transaction) -> None:
-        queue = queue_rows.node(tx, "<work>")
-        for item in ("a", "b", "c"):
-            queue_items.enqueue(tx, queue, NewQueuedItem("<work>", item, queue_rows.PUBLISHER, b""))
-        queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
             waiting.add_dead_letter(tx, item)
 
     await gateway.store.run(unit)
-    text = page.render(*await read_status(new_gateway(gateway.store, settings)), NOW)
+    text = without_names(await rendered(new_gateway(gateway.store, settings)))
     CheckedPage(text)
-    assert '<th scope="row">&lt;work&gt;</th><td>2</td><td>2</td>' in text
-    used = '<td><span class="bad">2</span></td><td>2 messages</td>'
-    assert f'<th scope="row">dead_messages</th>{used}' in text
+    meter = '<meter value="1.00" high="0.5"></meter> 100%'
+    used = f'<td><span class="bad">2</span></td><td>2 messages</td><td>{meter}</td><td></td>'
+    limits = text[text.index("<h2>Limits") :]
+    assert f'<tbody>\n<tr><th scope="row">dead_messages</th>{used}' in limits
+    assert "database_bytes" not in limits, "it is used by less than 1 %"
+
+
+async def test_queues_are_shown_with_the_reason_why_they_do_not_move(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_snapshot, "MAX_QUEUES", 2)
+
+    def unit(tx: Transaction) -> None:
+        accounts.add(tx, "worker", (), trusted=True)
+        for name, count in (("<work>", 4), ("away", 2), ("small", 1)):
+            queue = queue_rows.node(tx, name)
+            new = [NewQueuedItem(name, str(n), queue_rows.PUBLISHER, b"") for n in range(count)]
+            items = [queue_items.enqueue(tx, queue, item) for item in new]
+            if name == "<work>":
+                lock = Lock(0, "<w>@gw.example/fw", tx.now.service + 3600)
+                queue_items.lock(tx, queue, items[0], lock)
+                queue_items.dead_letter(tx, items[1].row, "given out 5 times")
+            else:
+                queue_rows.join(tx, queue)
+
+    await gateway.store.run(unit)
+    text = await rendered(gateway)
+    CheckedPage(text)
+    queues = text[text.index("<h2>Queues") : text.index("<h2>Devices")].replace("\n", "")
+    figures = '2 ready, 1 locked, 0 delayed, <span class="bad">1 dead</span>, 0 of 0 subscribers'
+    assert f'<h3>&lt;work&gt;</h3><p class="soft">{figures} connected, oldest ' in queues
+    assert re.search(
+        r"<ul><li>delivered to &lt;w&gt;@gw.example/fw .+? ago\), the lock ends .+? \(in \d+ s\);"
+        r" delivery 1 of 5</li><li>the queue has no subscribers</li>"
+        r"<li>dead: given out 5 times</li></ul>",
+        queues,
+    )
+    assert "0 of 1 subscriber connected" in queues
+    assert "<li>no subscriber is connected: worker@gw.example</li>" in queues
+    assert "small" not in queues
+    assert "Other queues: <code>fieldpost queue list</code>" in queues
+
+
+async def test_members_are_unknown_if_the_writer_does_not_work(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unit(tx: Transaction) -> None:
+        accounts.add(tx, "worker", (), trusted=True)
+        queue = queue_rows.node(tx)
+        queue_items.enqueue(tx, queue, NewQueuedItem("work", "i", queue_rows.PUBLISHER, b""))
+        queue_rows.join(tx, queue)
+
+    await gateway.store.run(unit)
+
+    async def fail(_unit: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(gateway.store, "run", fail)
+    text = await rendered(gateway)
+    assert "subscribers unknown" in text
+    assert "it is not known which of the subscribers are connected: worker@gw.example" in text
 
 
 async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> None:
@@ -635,7 +723,7 @@ async def test_warnings_are_shown_without_message_content(gateway: Gateway) -> N
         events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
 
     await gateway.store.run(unit)
-    text = page.render(*await read_status(gateway), NOW)
+    text = await rendered(gateway)
     CheckedPage(text)
     assert "secret" not in text
     assert "heartbeat" not in text
@@ -656,20 +744,20 @@ async def test_warnings_name_the_account_and_the_reason(gateway: Gateway) -> Non
             events.append(tx, events.SYSTEM, event)
 
     await gateway.store.run(unit)
-    text = page.render(*await read_status(gateway), NOW)
+    text = await rendered(gateway)
     CheckedPage(text)
     for cells in (
         ("limit authentication", "192.0.2.7", "pump1", "wrong &lt;password&gt;", "1"),
         ("limit nodes", "a@gw.example", "", "the limit is 7", ""),
     ):
-        assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+        assert "".join(f"<td>{cell}</td>" for cell in cells) in without_names(text)
 
 
 async def test_the_time_without_warnings_is_shown(gateway: Gateway) -> None:
     """The page may start long after the gateway, by a reload of the configuration."""
-    times = iter([1000.0, 1120.0])
+    times = iter([1000.0, 1100.0, 1120.0])
     reader = SnapshotReader(gateway.reader._sources, lambda: next(times))
-    text = page.render(await reader.snapshot(), reader.process(), Health([], []), NOW)
+    text = page.render(await reader.snapshot(), [], reader.process(), Health([], []), NOW)
     assert "<h2>Warnings of the last 2 min</h2>\n<p>None.</p>" in text
 
 

@@ -16,6 +16,9 @@ sample is used if the first yields no rate, for example because it spans less th
 MAX_ROWS: Final = 1000
 """Maximum number of rows in each list of set-aside segments and of lost ranges."""
 
+POSITIVE_NOTICES: Final = frozenset({"shipping", "certificate-renewed"})
+"""Names of the notices that report a success."""
+
 _LAST_UPLOAD: Final = "uplink taken"
 _NOTICE: Final = "uplink told"
 

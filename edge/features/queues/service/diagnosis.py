@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.store.database import Transaction
@@ -69,6 +69,21 @@ def running_report(
     attendance = overview.attendance(tx, queue.id, MAX_MEMBERS)
     moment = Moment(tx.now.service, tx.now.wall)
     return report(tx, queue, attendance, moment, item=item, limit=limit)
+
+
+def first_items(
+    tx: Transaction, attendances: Mapping[int, list[Attendance] | None]
+) -> Iterator[Report]:
+    """Yield a report on each queue with the first item of each state.
+
+    `attendances` has, by the number of each queue, the connected sessions of its members, or `None`
+    if they are not known. Queues that do not exist any more are left out.
+    """
+    moment = Moment(tx.now.service, tx.now.wall)
+    for number, attendance in attendances.items():
+        queue = overview.numbered(tx, number)
+        if queue is not None:
+            yield report(tx, queue, attendance, moment, limit=1)
 
 
 def report(

@@ -77,6 +77,7 @@ SELECT q.id, coalesce(n.name, '$share:' || q.share || ':' || q.filter), q.node, 
 FROM queues AS q LEFT JOIN nodes AS n ON n.id = q.node
 """
 _PAGE: Final = f"{_OVERVIEW} WHERE q.id > ? ORDER BY q.id LIMIT ?"
+_NUMBERED: Final = f"{_OVERVIEW} WHERE q.id = ?"
 _OF_NODE: Final = f"{_OVERVIEW} WHERE n.name = ?"
 _OF_SHARE: Final = f"{_OVERVIEW} WHERE q.share = ? AND q.filter = ?"
 _ITEMS_NAMED: Final = f"{ITEM} WHERE queue = ? AND item = ? ORDER BY id LIMIT ?"
@@ -109,6 +110,11 @@ ORDER BY m.subscription, m.full LIMIT ?
 def page(tx: Transaction, after: int, limit: int) -> list[Overview]:
     """Return up to `limit` queues with numbers above `after`, in order."""
     return [Overview._make(row) for row in tx.rows(_PAGE, (after, limit))]
+
+
+def numbered(tx: Transaction, number: int) -> Overview | None:
+    """Return the queue with this number; `None` if it does not exist."""
+    return _overview(tx.row(_NUMBERED, (number,)))
 
 
 def of_node(tx: Transaction, name: str) -> Overview | None:
