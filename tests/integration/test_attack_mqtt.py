@@ -48,6 +48,7 @@ EVENTS: Final = 20
 LIMITS: Final[dict[str, int]] = {
     "authenticate_time": 5,
     "will_bytes_per_account": 64 * 1024,
+    "sessions_per_account": 100,
     "durable_sessions": 20_000,
     "durable_sessions_per_account": 20_000,
     "nodes_per_account": 500,
@@ -236,18 +237,19 @@ async def large_packets(attacked: AttackedGateway, count: int) -> None:
 
 
 async def wills(attacked: AttackedGateway, count: int) -> None:
-    """Leave many sessions whose wills are to be published much later."""
+    """Leave many sessions whose wills are to be published much later, several at once."""
     keep = {Property.SESSION_EXPIRY: 100_000}
     delay = {Property.WILL_DELAY: 100_000}
     will = Will("evil/will", bytes(4000), 1, True, delay)
-    reasons = [
-        await refused(attacked, Connect(f"w{number}", V5, False, will=will, properties=keep))
-        for number in range(count)
-    ]
     most = LIMITS["will_bytes_per_account"] // 4000
-    accepted = reasons.count(Reason.SUCCESS)
-    assert 0 < accepted <= most
-    assert reasons == [Reason.SUCCESS] * accepted + [Reason.QUOTA_EXCEEDED] * (count - accepted)
+    reasons: list[int] = []
+    for first in range(0, count, most):
+        names = [f"w{number}" for number in range(first, min(first + most, count))]
+        wanted = [Connect(name, V5, False, will=will, properties=keep) for name in names]
+        reasons += await asyncio.gather(*(refused(attacked, packet) for packet in wanted))
+    assert Reason.SUCCESS in reasons[:most]
+    assert set(reasons) == {Reason.SUCCESS, Reason.QUOTA_EXCEEDED}
+    assert set(reasons[most:]) == {Reason.QUOTA_EXCEEDED}
 
 
 async def retained_messages(attacked: AttackedGateway, count: int) -> None:
