@@ -19,6 +19,9 @@ V311: Final = 4
 V5: Final = 5
 """The protocol version of MQTT 5.0."""
 
+VERSION_NAMES: Final = {V311: "3.1.1", V5: "5.0"}
+"""The names of the versions for people."""
+
 NEVER: Final = 0xFFFF_FFFF
 """The session expiry interval of a session that does not expire (section 3.1.2.11.2)."""
 

@@ -25,6 +25,9 @@ LOG_INTERVAL: Final = 900.0
 MAX_COUNTERS: Final = 1000
 """Maximum counters (rows of a table in memory). Above it, new sources are counted as `other`."""
 
+_KEPT_TAGS: Final = ("protocol", "version", "reason")
+"""Tags that counters of `other` have, too: peers do not choose their values, so there are few."""
+
 _COUNT: Final = """
 UPDATE temp.folded SET count = count + 1, last = ?
 WHERE kind = ? AND name = ? AND source = ? AND topic = ? AND tags = ?
@@ -59,7 +62,8 @@ def count(
     if tx.run(_COUNT, (now, kind, name, source, topic, text)).rowcount:
         return
     if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= MAX_COUNTERS:
-        count(tx, kind, name, OTHER_SOURCE)
+        kept = {key: tags[key] for key in _KEPT_TAGS if tags and key in tags}
+        count(tx, kind, name, OTHER_SOURCE, tags=kept)
         return
     tx.run(_BEGIN, (kind, name, source, topic, text, now, now))
 

@@ -82,7 +82,7 @@ class SessionLifecycle:
         is_resumed = durable_sessions.begin(context, tx, account, full, durable, clean=clean)
         sessions.bind(tx, generation, account, bare, full, grant, declared)
         if self._context.has_accounts:
-            tags = {"protocol": declared.protocol} if declared.protocol else None
+            tags = sessions.protocol_tags(tx, generation)
             event_counters.count(tx, "session", "began", bare, tags=tags)
         self._run_session_hooks(tx, generation, self._hooks.on_session_bound)
         return Bound(None if replaced is None else replaced.generation, is_resumed)
@@ -152,10 +152,12 @@ class SessionLifecycle:
         if sender is not None:
             for hook in (*self._before_end, *self._hooks.on_session_end):
                 hook(self._context, tx, sender)
+            tags = sessions.protocol_tags(tx, generation)
             sessions.remove(tx, generation)
             durable_sessions.leave(self._context, tx, sender.full)
             if self._context.has_accounts and not self._stopping:
-                event_counters.count(tx, "session", "ended", sender.bare, tags={"reason": reason})
+                tags["reason"] = reason
+                event_counters.count(tx, "session", "ended", sender.bare, tags=tags)
         return in_flight.take_unacknowledged(tx, generation)
 
     def _run_session_hooks(

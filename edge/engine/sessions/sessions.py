@@ -25,8 +25,8 @@ users of another server. A front that reaches them attaches itself under this ge
 _BIND: Final = """
 INSERT INTO temp.sessions (
     generation, full, bare, account, grant, since, qos, adopts, resends, ordered, window, ids,
-    relays
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    relays, protocol, version
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
@@ -52,6 +52,7 @@ SELECT generation, full, detached, available, accepts, rank, gets_items, qos, si
     ordered, window, ids, relays
 FROM temp.sessions WHERE bare = ? ORDER BY rank DESC, generation DESC
 """
+_PROTOCOL: Final = "SELECT protocol, version FROM temp.sessions WHERE generation = ?"
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
 _NEWEST: Final = "SELECT bare, max(generation) FROM temp.sessions GROUP BY bare"
 _UNPROVISIONED: Final = """
@@ -85,10 +86,11 @@ class Declaration(NamedTuple):
             if it has enough.
         relays: whether it gets the messages and requests that other sessions send to its address.
             If not, their senders are told that nobody is there.
+        protocol: its protocol in the event log; empty for XMPP.
+        version: the version of the protocol in the event log; empty if it has only one.
         durable: the seconds for which its state is kept after it has lost its connection
             (`durable_sessions`); `None` if no state belongs to the session.
         clean: whether the state of earlier sessions of its full address ends.
-        protocol: its protocol in the event log; empty for XMPP.
     """
 
     qos: str | None = None
@@ -98,9 +100,10 @@ class Declaration(NamedTuple):
     window: int | None = None
     ids: int | None = None
     relays: bool = True
+    protocol: str = ""
+    version: str = ""
     durable: float | None = None
     clean: bool = False
-    protocol: str = ""
 
 
 DEFAULT: Final = Declaration()
@@ -162,6 +165,13 @@ def bind(
     """
     tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service, *declared[:_TRAITS]))
     tx.cache.get(_SESSIONS, {}).pop(bare, None)
+
+
+def protocol_tags(tx: Transaction, generation: int) -> dict[str, str]:
+    """Return the tags by which the event log names a session's protocol; none for XMPP."""
+    protocol, version = tx.row(_PROTOCOL, (generation,)) or ("", "")
+    tags = {"protocol": protocol, "version": version}
+    return {name: value for name, value in tags.items() if value}
 
 
 def remove(tx: Transaction, generation: int) -> None:

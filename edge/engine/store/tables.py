@@ -66,6 +66,8 @@ CREATE TEMPORARY TABLE sessions (
     window INTEGER, -- maximum messages that were sent to it and are not finished
     ids INTEGER, -- number of its ids for these messages
     relays INTEGER NOT NULL, -- gets what other sessions send to its address
+    protocol TEXT NOT NULL, -- in the event log; '' for XMPP
+    version TEXT NOT NULL, -- of the protocol; '' if it has only one
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);

@@ -21,6 +21,7 @@ from edge.mqtt.fields import read_varint
 from edge.mqtt.packets import (
     MAX_PACKET,
     V5,
+    VERSION_NAMES,
     Connect,
     Packet,
     Properties,
@@ -243,7 +244,7 @@ class MqttSession(Session[Request]):
     @property
     def version(self) -> str:
         """The version of its protocol."""
-        return "5.0" if self._peer.version == V5 else "3.1.1"
+        return VERSION_NAMES[self._peer.version]
 
     def end_name(self, reason: EndReason) -> str:
         """Return the name of a reason in the event log."""

@@ -14,7 +14,7 @@ from edge.config.load import Config
 from edge.engine.sessions.sessions import Declaration
 from edge.jid import JidError
 from edge.mqtt import PROTOCOL
-from edge.mqtt.packets import MAX_ID, V5, V311, Connect, Property
+from edge.mqtt.packets import MAX_ID, V5, V311, VERSION_NAMES, Connect, Property
 from edge.server.mqtt import aliases
 
 _SHOWN: Final = 100
@@ -74,8 +74,9 @@ def declaration(connect: Connect, limits: Limits) -> Declaration:
         ids=MAX_ID,
         relays=False,
         durable=float(connect.session_expiry),
-        clean=connect.clean,
         protocol=PROTOCOL,
+        version=VERSION_NAMES[connect.version],
+        clean=connect.clean,
     )
 
 

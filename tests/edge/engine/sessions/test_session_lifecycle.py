@@ -48,10 +48,20 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
 def test_the_protocol_of_a_session_is_logged(gateway: Gateway) -> None:
     before = len(gateway.events("system"))
     gateway.bind(PUMP)
-    gateway.bind(VALVE, declared=Declaration(protocol="mqtt"))
+    gateway.bind(VALVE, declared=Declaration(protocol="mqtt", version="5.0"))
+    for address in (PUMP, VALVE):
+        gateway.end(address)
     gateway.tx(lambda tx: event_counters.log_counts(tx, everything=True))
-    protocols = {row.source: row.tags.get("protocol") for row in gateway.events("system")[before:]}
-    assert protocols == {PUMP_BARE: None, VALVE_BARE: "mqtt"}
+    logged = [
+        (row.source, row.name, row.tags.get("protocol"), row.tags.get("version"))
+        for row in gateway.events("system")[before:]
+    ]
+    assert logged == [
+        (PUMP_BARE, "began", None, None),
+        (VALVE_BARE, "began", "mqtt", "5.0"),
+        (PUMP_BARE, "ended", None, None),
+        (VALVE_BARE, "ended", "mqtt", "5.0"),
+    ]
 
 
 def test_an_end_without_a_reason_is_logged_as_unknown(gateway: Gateway) -> None:
