@@ -6,7 +6,7 @@ Written from docs/reference/reports.md, independently of the centre's code.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median, median_low
@@ -27,6 +27,8 @@ _SETTLED_MS: Final = 600_000  # ms within which a step may make a clock synchron
 _STUCK_MS: Final = 1_800_000  # for which items are due and none is delivered
 _TOGETHER_MS: Final = 750_000  # between two depths_logged, beyond which nothing is known
 _BEFORE_MS: Final = 366 * DAY_MS  # before its arrival, from which an event's time is plausible
+_LOST: Final = ("lost", "not-resumed", "connection-timeout", "keep_alive_timeout")
+_NAMED: Final = 5  # devices that a row names
 _MOMENT: Final = ("ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
 
@@ -243,6 +245,28 @@ def _stalled(each: SystemEvent) -> bool:
     return due > 0 and each.tag("delivered") == 0
 
 
+def sessions(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
+    """Return the rows that the report's table `sessions` must have."""
+    found = _by(
+        events,
+        lambda each: (each.event.tags.get("protocol", "xmpp"), each.event.tags.get("version")),
+        "session",
+    )
+    rows = []
+    for (protocol, version), logged in sorted(found.items(), key=str):
+        began: Counter[str] = Counter()
+        lost: Counter[str] = Counter()
+        for each in logged:
+            if each.event.name == "began" or each.event.tags["reason"] in _LOST:
+                counter = began if each.event.name == "began" else lost
+                counter[each.event.source or ""] += round(each.event.value or 0)
+        worst = sorted(lost, key=lambda source: (-lost[source], source))
+        row = {"protocol": protocol, "version": version, "devices": len(began)}
+        row |= {"sessions": began.total(), "lost": lost.total()}
+        rows.append(row | {"which": ", ".join(worst[:_NAMED]), **_period(logged)})
+    return rows
+
+
 def refusals(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the number of refusals by source and rule, with the first and last time."""
     found = _by(events, lambda each: (each.event.source, each.event.name), "limit")
@@ -282,9 +306,13 @@ def _by(
 
 
 def _times(events: Sequence[SystemEvent]) -> dict[str, Any]:
-    times = [each.time for each in events]
     counts = [1 if each.event.value is None else round(each.event.value) for each in events]
-    return {"times": sum(counts), "since": iso(min(times)), "until": iso(max(times))}
+    return {"times": sum(counts), **_period(events)}
+
+
+def _period(events: Iterable[SystemEvent]) -> dict[str, str]:
+    times = [each.time for each in events]
+    return {"since": iso(min(times)), "until": iso(max(times))}
 
 
 def counted_at(time: int, arrived: int) -> int:

@@ -1,4 +1,4 @@
-"""Generate the events of the lane `system`: heartbeats, clocks, queues, limits, wear."""
+"""Generate the events of the lane `system`: heartbeats, clocks, sessions, queues, limits, wear."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from firmware_sim.fleet.rows import Stream, Timed, event_at
+from firmware_sim.fleet.sessions import session_events
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def system_events(plan: Plan, more: Iterable[Timed] = ()) -> Stream:
         _runs(plan),
         _clock(plan),
         _wear(plan),
+        session_events(plan),
         _work(plan),
         _stuck(plan),
         _hourly(plan, "queue-dead", _DEAD_ITEM),

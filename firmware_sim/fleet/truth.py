@@ -194,6 +194,7 @@ class GatewayTruth:
             "lag": self._lag(),
             "sensors": self._sensors(),
             "queues": expected.queues(events),
+            "sessions": expected.sessions(events),
             "refusals": expected.refusals(events),
             "repeats": expected.repeats(events),
             "notices": expected.notices(events),

@@ -54,7 +54,7 @@ EVENT_COLUMNS: Final = (
         "ms",
         _UNKNOWN,
     ),
-    Column("tags", TAGS, "further values by name"),
+    Column("tags", TAGS, "further values by name, such as `protocol` and `version` of a session"),
     Column("arrived", TIME, "when the segment arrived, by the centre's clock", "UTC"),
 )
 

@@ -71,6 +71,7 @@ PLAIN_TABLES = {
     "clock": ("clocks", ("gateway",)),
     "delivery": ("delivery", ("gateway", "qos")),
     "queues": ("queues", ("gateway", "queue")),
+    "sessions": ("sessions", ("gateway", "protocol", "version")),
     "notices": ("notices", ("gateway", "kind", "name")),
 }
 """Names in the truth, each with the report's table and the columns of its key."""

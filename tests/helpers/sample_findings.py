@@ -53,6 +53,7 @@ def _gateway(name: str, at: int, chance: random.Random) -> dict[str, list[Row]]:
         "completeness": rows_of.completeness(name, at, chance),
         "delivery": rows_of.delivery(name, at, chance),
         "lag": rows_of.lag(name, at, chance),
+        "sessions": rows_of.sessions(name, at),
         "notices": rows_of.notices(name, at),
         "queues": rows_of.queues(name, at),
         "trends": [rows_of.trends(name, at, chance)],

@@ -104,6 +104,20 @@ def notices(name: str, at: int) -> list[Row]:
     ]
 
 
+def sessions(name: str, at: int) -> list[Row]:
+    lost = 212 if at == OUTAGE else 3
+    row = {"gateway": name, "since": ago(24 * DAYS), "until": ago(1)}
+    return [
+        row | {"protocol": protocol, "version": version, "devices": devices}
+        | {"sessions": sessions, "lost": lost, "which": f"{device}@{name}"}
+        for protocol, version, devices, sessions, device in (
+            ("mqtt", "3.1.1", 1, 230, "meter"),
+            ("mqtt", "5.0", 1, 240, "door"),
+            ("xmpp", None, 2, 410, "pump1"),
+        )
+    ]  # fmt: skip
+
+
 def queues(name: str, at: int) -> list[Row]:
     stuck = at == STUCK
     rows = []

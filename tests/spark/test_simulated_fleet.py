@@ -126,6 +126,9 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], None]] = {
     "one has a wrong place": lambda report: report["problems"][-1].update(where="gw-000.example"),
     "an outage is longer": lambda report: report["tables"]["outages"][0].update(seconds=1.0),
     "a refusal count is wrong": lambda report: report["tables"]["refusals"][0].update(times=1),
+    "a session is of another protocol": lambda report: report["tables"]["sessions"][0].update(
+        version="5.0"
+    ),
     "a timeout count is wrong": lambda report: report["tables"]["queues"][0].update(timeouts=-1),
     "a last reading is of another sensor": lambda report: report["tables"]["sensors"][0].update(
         last=report["tables"]["sensors"][-1]["last"]

@@ -190,6 +190,10 @@ def test_summaries_of_removed_events_are_kept(spark: SparkSession, tmp_path: Pat
     assert (kept.days, events_by_day(kept)) == ((2, 0, 0), {21: 3, 22: 1})
     newer = (replace(EVENTS_A_DAY, version=2), NONE)
     assert summarise(spark, reduced, newer).days == (2, 0, 2)
+    added = replace(EVENTS_A_DAY, name="of_a_new_report")
+    kept = summarise(spark, reduced, (*BOTH, added))
+    assert (kept.days, events_by_day(kept)) == ((2, 0, 2), {21: 3, 22: 1})
+    assert kept.rows(added).collect() == []
     later = batch(tmp_path, 0)
     kept = summarise(spark, later, BOTH)
     assert (kept.days, events_by_day(kept)) == ((1, 1, 0), {21: 4, 22: 1})

@@ -162,7 +162,7 @@ def test_without_faults_nothing_is_missing_or_reported(tmp_path: Path) -> None:
     assert fleet.outcomes.keys() == {"accepted"}
     kinds = {(e.kind, e.name) for g in truth["gateways"] for e in fleet.events(g["gateway"])}
     names = {name for kind, name in kinds if kind not in ("log", "reading")}
-    assert names == {"start", "heartbeat", "stop", "depth", "wear"}
+    assert names == {"start", "heartbeat", "stop", "depth", "wear", "began", "ended"}
     assert {e.clock for g in truth["gateways"] for e in fleet.events(g["gateway"])} == {True}
 
 

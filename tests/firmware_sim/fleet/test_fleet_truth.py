@@ -125,6 +125,26 @@ def test_counts_are_sums_of_the_events() -> None:
     assert rows == [("limit", "rate", 4), ("message", "dead", 1)]
 
 
+def test_sessions_are_counted_by_protocol() -> None:
+    def event(name: str, source: str, value: float, **tags: str) -> SystemEvent:
+        found = Event(1, START, True, "session", source, name=name, value=value, tags=tags)
+        return SystemEvent("E1", found)
+
+    mqtt = {"protocol": "mqtt", "version": "5.0"}
+    events = [
+        *(event("began", source, 2.0, **mqtt) for source in ("a", "b", "a")),
+        *(event("ended", source, 1.0, reason="lost", **mqtt) for source in ("b", "a")),
+        event("ended", "b", 3.0, reason="keep_alive_timeout", **mqtt),
+        event("ended", "c", 9.0, reason="closed", **mqtt),
+        event("ended", "d", 1.0, reason="not-resumed"),
+    ]
+    names = ("protocol", "version", "devices", "sessions", "lost", "which")
+    assert [tuple(row[name] for name in names) for row in expected.sessions(events)] == [
+        ("mqtt", "5.0", 2, 6, 5, "b, a"),
+        ("xmpp", None, 0, 0, 1, "d"),
+    ]
+
+
 @pytest.mark.parametrize(("days", "usual"), [(1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
 def test_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
     sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]

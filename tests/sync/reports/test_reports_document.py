@@ -21,6 +21,7 @@ from sync.reports import (
     quarantine,
     refusals,
     sensors,
+    sessions,
     versions,
 )
 from sync.reports.shared import events, frames, plausible, readings, thresholds
@@ -103,6 +104,7 @@ NUMBERS: dict[str, tuple[float | str, ...]] = {
         *(anomalies.WINDOW_D, anomalies.UNUSUAL_Z, anomalies.MIN_DAYS, anomalies.MIN_HOURS),
         *(anomalies.MIN_TYPE, f"{anomalies.RARE:.0%}".replace("%", " %")),
     ),
+    "Sessions": (sessions.NAMED, *sessions.LOST),
     "Growth": (
         *(growth.EVICTED_H, growth.SOON_D, growth.TREND_D, growth.MIN_POINTS),
         f"{growth.DEFAULT_CAP:,}",
