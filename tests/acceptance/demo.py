@@ -1,14 +1,16 @@
 """Run devices, a gateway, a centre and a report end to end: `make demo`.
 
 Starts a gateway and a centre on free ports in a temporary folder, lets simulated devices send
-assured events through faults, kills the gateway in the middle and starts it again, ships, ingests,
-reports, and checks that what was sent was logged, landed and reported, each once. Ends with status
+assured events through faults, kills the gateway in the middle and starts it again, connects a
+device by MQTT, ships, ingests, reports, and checks that what was sent was logged, landed and
+reported, each once. Ends with status
 0 if every check passed. The folder with the report stays; nothing is left running.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import signal
@@ -20,9 +22,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edge.mqtt.packets import Disconnect
 from sync.segment import decode
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
-from tests.helpers.processes import free_port, start
+from tests.helpers.mqtt import MqttClient
+from tests.helpers.processes import Process, free_port, start
 
 SEGMENT_AGE = 2.0
 """Seconds after which the demonstration's segments are sealed: five minutes would be too long."""
@@ -79,6 +83,7 @@ class DemoRun(NamedTuple):
             segment_age=SEGMENT_AGE,
             heartbeat=HEARTBEAT,
         )
+        gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
         self.accounts.write_text(json.dumps(dict.fromkeys(names, PASSWORD)), "utf-8")
         return centre, gateway
 
@@ -152,7 +157,8 @@ def run_devices(demo: DemoRun, gateway: Gateway) -> dict[str, Any]:
             print_progress("kill -9 of the gateway")
             process.kill9()
             process = gateway.run()
-            print_progress("the gateway is back")
+            print_progress("the gateway is back; a device connects to it by MQTT")
+            asyncio.run(connect_by_mqtt(process))
             out, _ = devices.communicate(timeout=COMMAND_S)
         finally:
             devices.kill()
@@ -168,6 +174,12 @@ def run_devices(demo: DemoRun, gateway: Gateway) -> dict[str, Any]:
         raise SystemExit(f"the simulation ended with status {devices.returncode} and no verdict")
     verdict: dict[str, Any] = json.loads(out)
     return verdict
+
+
+async def connect_by_mqtt(process: Process) -> None:
+    """Begin and end a session of MQTT as the first device."""
+    async with await MqttClient.connect(process, "sensor01") as client:
+        await client.ask(Disconnect())
 
 
 def count_landed(fleet: Path) -> Counter[str]:
@@ -195,6 +207,7 @@ def compare_counts(
     sent = demo.devices * demo.messages
     totals = report["totals"]
     reported = {lane: sum(kinds.values()) for lane, kinds in totals["lanes"].items()}
+    sessions = report["tables"]["sessions"]
     return [
         Check("sent by the devices", sent, verdict["sent"]),
         Check("believed delivered", sent, verdict["delivered"]),
@@ -204,6 +217,11 @@ def compare_counts(
         Check("landed twice", 0, landed["twice"]),
         Check("reported", sent, reported.get("logs", 0)),
         Check("the broker's own, landed and reported", landed["system"], reported.get("system", 0)),
+        Check(
+            "sessions by MQTT, reported",
+            1,
+            sum(row["sessions"] for row in sessions if row["protocol"] == "mqtt"),
+        ),
         Check("ingested again", 0, again["events"]),
         Check("duplicates in the tables", 0, totals["duplicates"]),
         Check("unexplained", 0, totals["unexplained"]),

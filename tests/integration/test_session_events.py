@@ -3,7 +3,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from edge.mqtt.packets import V5, V311, Disconnect
 from tests.helpers.gateway import Gateway, bind_session, log_in, port_of
+from tests.helpers.mqtt import MqttClient
 from tests.helpers.xmpp import SM
 
 NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "sender", "excess", "stays")
@@ -50,6 +52,28 @@ async def test_sessions_are_logged_with_the_reason_of_their_end(tmp_path: Path) 
         ("excess", "ended", "closed"): 2,
         ("stays", "began", ""): 1,
     }
+
+
+async def test_sessions_of_mqtt_are_logged_with_their_version(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "old", "new")
+    gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
+    with gateway.run() as process:
+        for name, version in (("old", V311), ("new", V5)):
+            async with await MqttClient.connect(process, name, version=version) as client:
+                assert await client.ask(Disconnect()) is None
+        assert process.terminate() == 0
+    names = ("protocol", "version", "reason")
+    found = [
+        (event["source"], event["name"], *(event["tags"].get(name) for name in names))
+        for event in gateway.events("system")
+        if event["kind"] == "session"
+    ]
+    assert sorted(found, key=str) == [
+        ("new@gw.example", "began", "mqtt", "5.0", None),
+        ("new@gw.example", "ended", "mqtt", "5.0", "closed"),
+        ("old@gw.example", "began", "mqtt", "3.1.1", None),
+        ("old@gw.example", "ended", "mqtt", "3.1.1", "closed"),
+    ]
 
 
 async def end_streams(port: int) -> None:
