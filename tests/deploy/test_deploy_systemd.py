@@ -19,11 +19,12 @@ SERVICES = [path for path in UNITS if path.suffix == ".service"]
 GATEWAY = ROOT / "deploy" / "raspberrypi" / "fieldpost.service"
 TIMERS = [path for path in UNITS if path.suffix == ".timer"]
 COMMON = FOLDER / "systemd" / "fieldpost-fleet-.service.d" / "10-common.conf"
-COMMAND = FOLDER / "fieldpost-fleet"
+DEBIAN = ROOT / "deploy" / "debian"
+COMMAND = DEBIAN / "fieldpost-fleet"
 GUIDE = (FOLDER / "README.md").read_text("utf-8")
 DOCUMENTS = [FOLDER / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 VERIFY = ROOT / ".ci" / "verify-unit"
-PROGRAM = "/opt/fieldpost-fleet/current/bin/fieldpost-fleet"
+PROGRAM = "/opt/fieldpost-fleet/bin/fieldpost-fleet"
 COMMANDS = leaves(cli)
 EXPOSURE = 1.5
 """The highest exposure that `systemd-analyze security` may give a unit (0 is none, 10 all)."""
@@ -143,9 +144,11 @@ def test_guide_contains_commands_of_the_centre() -> None:
     assert {words[0] for words in commands(GUIDE)} == {"gateway", "quarantine", "retain"}
 
 
-def test_units_are_enabled_by_the_guide_and_part_of_the_target() -> None:
+def test_units_are_enabled_and_part_of_the_target() -> None:
     assert settings(COMMON)["PartOf"] == ["fieldpost-fleet.target"]
     enabled = {word for line in re.findall(r"enable --now (.+)", GUIDE) for word in line.split()}
+    [others] = re.findall(r"others='(fieldpost-fleet[^']+)'", (DEBIAN / "build").read_text("utf-8"))
+    enabled.update(others.split())
     for unit in UNITS:
         found = settings(unit)
         if unit.suffix == ".service" and "WantedBy" not in found:
@@ -163,9 +166,8 @@ def test_units_wrapper_and_guide_use_the_same_paths() -> None:
     for text in (wrapper, GUIDE):
         assert "/srv/fleet" in text
         assert PROGRAM.removesuffix("/bin/fieldpost-fleet") in text
-    [user] = common["User"]
-    assert f"runuser -u {user} --" in wrapper
-    assert f"useradd --system --home-dir /srv/fleet --shell /usr/sbin/nologin {user}" in GUIDE
+    assert f"runuser -u {common['User'][0]} --" in wrapper
+    assert "folders='/srv/fleet:700" in (DEBIAN / "build").read_text("utf-8")
     assert COMMAND.stat().st_mode & 0o111
 
 
@@ -182,13 +184,13 @@ def test_service_restarts_after_any_exit_and_when_it_hangs() -> None:
     assert {name: unit[name] for name in expected} == expected
 
 
-def test_install_script_and_unit_use_the_same_paths() -> None:
-    script = (GATEWAY.parent / "install.sh").read_text("utf-8")
-    places = dict(re.findall(r"^readonly ([A-Z]+)=(/\S+|fieldpost)$", script, re.MULTILINE))
-    unit = settings(GATEWAY)
-    program = f"{places['OPT']}/current/bin/fieldpost"
-    assert unit["ExecStart"] == [f"{program} run --dir {places['STATE']}"]
-    assert unit["ExecReload"] == [f"{program} reload --dir {places['STATE']}"]
-    assert unit["User"] == [places["ACCOUNT"]]
-    assert places["STATE"] == f"/var/lib/{unit['StateDirectory'][0]}"
-    assert places["UNIT"] == f"/etc/systemd/system/{GATEWAY.name}"
+def test_package_and_unit_use_the_same_paths() -> None:
+    unit, command = settings(GATEWAY), (DEBIAN / "fieldpost").read_text("utf-8")
+    program, folder = "/opt/fieldpost/bin/fieldpost", "/var/lib/fieldpost/gateway"
+    assert unit["ExecStart"] == [f"{program} run --dir {folder}"]
+    assert unit["ExecReload"] == [f"{program} reload --dir {folder}"]
+    assert unit["AssertPathExists"] == [f"{folder}/fieldpost.toml"]
+    assert unit["User"] == ["fieldpost"]
+    assert folder == f"/var/lib/{unit['StateDirectory'][0]}/gateway"
+    for text in (program, folder, f"runuser -u {unit['User'][0]} --"):
+        assert text in command

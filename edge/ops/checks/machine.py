@@ -111,7 +111,7 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         return
     if not any((root / folder / UNIT).exists() for folder in _UNIT_FOLDERS):
         text = f"systemd has no {UNIT}: the gateway does not start at boot"
-        yield Finding("service", NOTICE, text, "install it with deploy/raspberrypi/install.sh")
+        yield Finding("service", NOTICE, text, "install the Debian package (deploy/raspberrypi)")
         return
     if not (root / _UNIT_FOLDERS[0] / "multi-user.target.wants" / UNIT).is_symlink():
         text = f"{UNIT} is not enabled: the gateway does not start after a power cut"
@@ -120,7 +120,7 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         yield Finding("service", OK, f"{UNIT} is enabled")
     if not _has_watchdog(root):
         text = f"{UNIT} has no watchdog: a gateway that hangs is not started again"
-        yield Finding("service", NOTICE, text, "install it with deploy/raspberrypi/install.sh")
+        yield Finding("service", NOTICE, text, "install the Debian package (deploy/raspberrypi)")
     try:
         controllers = (root / "sys/fs/cgroup/cgroup.controllers").read_text("ascii").split()
     except OSError:

@@ -72,8 +72,9 @@ def write(folder: Path, place: Path) -> Manifest:
     settings = load.load(folder)
     if place.exists():
         raise SetupError(f"{place} exists; choose a new file")
-    named = [load.FILE_NAME, settings.uplink.enrolment, settings.xmpp.component_secret]
-    files = [_inside(folder, name) for name in named if name]
+    named = [settings.uplink.enrolment, settings.xmpp.component_secret]
+    # The configuration may be a link: Debian's package keeps it in /etc.
+    files = [folder / load.FILE_NAME, *(_inside(folder, name) for name in named if name)]
     with _describing_errors(place), temporary_folder(place) as temporary:
         copy = temporary / database.FILE_NAME
         now = current_time.now()

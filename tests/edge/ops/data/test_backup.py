@@ -221,6 +221,16 @@ def test_enrolment_outside_the_folder_is_refused(folder: Path, tmp_path: Path) -
         backup.write(folder, tmp_path / "file")
 
 
+def test_configuration_elsewhere_is_in_the_backup(folder: Path, tmp_path: Path) -> None:
+    text = (folder / load.FILE_NAME).read_text()
+    (folder / load.FILE_NAME).rename(tmp_path / "etc.toml")
+    (folder / load.FILE_NAME).symlink_to(tmp_path / "etc.toml")
+    backup.write(folder, tmp_path / "file")
+    backup.restore(tmp_path / "file", tmp_path / "again")
+    assert (tmp_path / "again" / load.FILE_NAME).read_text() == text
+    assert not (tmp_path / "again" / load.FILE_NAME).is_symlink()
+
+
 @pytest.mark.parametrize("name", ["pki/enrol.json", "./enrol.json"])
 def test_enrolment_inside_the_folder_is_restored(folder: Path, tmp_path: Path, name: str) -> None:
     (folder / "enrol.json").rename(folder / name)
