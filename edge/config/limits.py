@@ -212,9 +212,11 @@ class Limits(Section, frozen=True, kw_only=True):
     affiliations: Annotated[int, option("accounts", ge=1)] = 200
     """Maximum accounts with an affiliation to one node."""
     subscriptions: Annotated[int, option("subscriptions", ge=1)] = 10_000
-    """Maximum subscriptions of all accounts to nodes and topic filters."""
-    subscriptions_per_account: Annotated[int, option("subscriptions", ge=1)] = 100
-    """Maximum subscriptions of one account."""
+    """Maximum subscriptions of all accounts to nodes and topic filters. Each to a filter takes 1.2
+    KiB of memory."""
+    subscriptions_per_account: Annotated[int, option("subscriptions", ge=1)] = 1000
+    """Maximum subscriptions of one account: a tenth of `subscriptions`. A hub such as Home
+    Assistant has two or three for each of its devices."""
     last_items: Annotated[int, option("items", ge=1)] = 100
     """Maximum last items sent at once to a new subscription to a topic filter. If more nodes match,
     a subscription of XMPP gets the newest items, and one of MQTT the others as its client reads."""

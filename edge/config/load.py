@@ -249,7 +249,6 @@ _ORDERED_LIMITS: Final = (
     ("stanza_bytes", "bytes_at_once"),
     ("sessions_per_account", "sessions_per_address"),
     ("nodes_per_account", "nodes"),
-    ("subscriptions_per_account", "subscriptions"),
     ("items_per_node", "items"),
     ("items_per_queue", "queue_items"),
     ("queue_bytes_per_queue", "queue_bytes"),

@@ -52,6 +52,7 @@ LIMITS: Final[dict[str, int]] = {
     "durable_sessions": 20_000,
     "durable_sessions_per_account": 20_000,
     "nodes_per_account": 500,
+    "subscriptions_per_account": 100,
 }
 """Limits that the attacks reach soon; those of sessions are high so that wills reach their own."""
 

@@ -59,16 +59,20 @@ REASONS: Final = {
 """The reason codes for reasons of `PubsubError`; all others concern rights."""
 
 
+MAX_FILTERS: Final = 512
+"""Maximum filters of a packet, because all are handled in one unit of work. Home Assistant sends
+500 in a packet."""
+
 _WITHOUT_SUBSCRIPTION: Final = (PubsubReason.NOT_SUBSCRIBED, PubsubReason.SHARES_DISABLED)
 
 
 def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
     """Subscribe a session to filters and shares; one that is refused does not affect the others.
 
-    Filters beyond the number of subscriptions that an account may have are refused at once, because
-    all of a packet are handled in one unit of work.
+    Filters beyond `MAX_FILTERS` and the number of subscriptions that an account may have are
+    refused at once.
     """
-    most = context.limits.subscriptions_per_account
+    most = min(MAX_FILTERS, context.limits.subscriptions_per_account)
     identifier = packet.properties.get(Property.SUBSCRIPTION_ID, (0,))[0]
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -83,6 +87,7 @@ def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
                 text = text or error.text
         if excess := packet.subscriptions[most:]:
             refusals.log(context, tx, sender, "subscriptions_per_account", most)
+            text = text or f"more than {most} filters at once"
             reasons += [Reason.QUOTA_EXCEEDED] * len(excess)
         return answers.explained(peer, SubAck(packet.id, tuple(reasons)), text)
 
@@ -117,7 +122,7 @@ def _target(context: Context, text: str) -> Target:
 
 def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
     """End subscriptions of a session; too many filters are refused as by `subscribe`."""
-    most = context.limits.subscriptions_per_account
+    most = min(MAX_FILTERS, context.limits.subscriptions_per_account)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         reasons = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.features.pubsub.mqtt import MAX_FILTERS
 from edge.mqtt.packets import V5, V311, Subscription, UnsubAck, Unsubscribe
 from edge.mqtt.reasons import Reason
 from tests.helpers.in_process import InProcessGateway, in_process
@@ -43,6 +44,18 @@ async def test_filters_beyond_the_limit_are_refused(
         found = await client.ask(Unsubscribe(7, tuple(filters)))
         reasons = (Reason.SUCCESS,) * MOST + (failed,) * 2
         assert found == UnsubAck(7, reasons if version == V5 else ())
+
+
+async def test_a_hub_subscribes_to_hundreds_of_topics_at_once(tmp_path: Path) -> None:
+    """By default, 500 filters are accepted; a packet has a limit of its own."""
+    async with (
+        in_process(tmp_path, "hub") as running,
+        await MqttClient.connect(running.mqtt, "hub") as client,
+    ):
+        assert await client.subscribe(*(f"z/{number}/set" for number in range(500))) == (0,) * 500
+        more = await client.subscribe(*(f"z/{number}/get" for number in range(MAX_FILTERS + 1)))
+        refused = Reason.QUOTA_EXCEEDED
+        assert more == (0,) * 500 + (refused,) * (MAX_FILTERS + 1 - 500)
 
 
 @pytest.mark.parametrize("filter", ["$share/s/a", "$share:s:a"])
