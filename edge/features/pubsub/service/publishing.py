@@ -69,6 +69,9 @@ _unused_ids: Final[list[str]] = []
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
 
+_NOT_LOGGED: Final = Contents([])
+"""The events in an item that is not logged."""
+
 _NO_PRECONDITIONS: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -157,7 +160,7 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
 def is_shipped(context: Context, node: str) -> bool:
     """Return whether `[uplink] topics` or a table `[[readings]]` selects a node, by name, so that
     its items are logged."""
-    return topics.matches_any(context.uplink.topics, node) or has_reading_rule(context, node)
+    return _is_uplink_topic(context, node) or has_reading_rule(context, node)
 
 
 def has_reading_rule(context: Context, node: str) -> bool:
@@ -165,21 +168,29 @@ def has_reading_rule(context: Context, node: str) -> bool:
     return _reading_rule(context, node) is not None
 
 
+def _is_uplink_topic(context: Context, node: str) -> bool:
+    filters = context.uplink.topics  # usually none
+    return bool(filters) and topics.matches_any(filters, node)
+
+
 def _reading_rule(context: Context, node: str) -> Readings | None:
-    return next((rule for rule in context.readings if topics.matches(rule.filter, node)), None)
+    for rule in context.readings:
+        if topics.matches(rule.filter, node):
+            return rule
+    return None
 
 
 def read_events(context: Context, node: str, payload: bytes, content_type: str) -> Contents:
     """Return the events in a payload that is no XML, or why it cannot be decoded; nothing if it is
     empty, or the node's items are not logged."""
     if not payload:
-        return Contents([])
+        return _NOT_LOGGED
     rule = _reading_rule(context, node)
     if rule is not None:
         return decoders.decode_by_rule(rule, node, payload)
-    if topics.matches_any(context.uplink.topics, node):
+    if _is_uplink_topic(context, node):
         return decoders.decode(payload, content_type)
-    return Contents([])
+    return _NOT_LOGGED
 
 
 def log_unlogged(context: Context, tx: Transaction, sender: Sender, node: str, reason: str) -> None:
