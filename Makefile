@@ -174,7 +174,7 @@ test-compiled: $(STAMP) ## tests of the compiled modules, compiled
 	$(PY) -m zipfile -e "$$folder"/dist/*.whl "$$folder/wheel"; \
 	cp -r "$$folder"/wheel/fieldpost/lib/. "$$folder"; \
 	python=$$PWD/$(PY); cd "$$folder"; export PYTHONPATH="$$folder"; \
-	"$$python" -m edge --version | grep -q '(compiled)'; \
+	"$$python" -m edge --version | grep -q '(compiled,'; \
 	"$$python" -m pytest $(COMPILED_TESTS) -p no:benchmark -m 'not long' $(PYTEST_ARGS)
 
 .PHONY: test-spark
@@ -237,8 +237,9 @@ demo: $(STAMP) ## run everything end to end in two minutes: devices, gateway, ki
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## rewrite the generated pages of docs/reference
+docs: $(STAMP) ## rewrite the generated pages of docs/reference, manual pages and completion scripts
 	@$(PY) docs/generate.py
+	@$(PY) docs/manual.py
 
 .PHONY: spark-package
 spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files (deploy/spark)

@@ -1,3 +1,3 @@
 """The gateway: an XMPP broker that holds messages in SQLite and loses none."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from importlib.util import find_spec
 
 from edge import __version__
@@ -15,5 +16,5 @@ def build_kind() -> str:
 
 
 def describe() -> str:
-    """Return the package's version, and whether it is compiled or pure, for people."""
-    return f"{__version__} ({build_kind()})"
+    """Return the package's version, whether it is compiled or pure, and Python's, for people."""
+    return f"{__version__} ({build_kind()}, Python {platform.python_version()})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
@@ -55,7 +57,9 @@ def contents(wheel: Path) -> tuple[set[str], set[str]]:
         scripts = [name for name in names if name.endswith("entry_points.txt")]
         lines = [line for name in scripts for line in archive.read(name).decode().splitlines()]
     commands = {line.partition(" = ")[0] for line in lines if " = " in line}
-    return {name for name in names if ".dist-info/" not in name}, commands
+    return {
+        name for name in names if not re.match(r"\w+-[\d.]+\.(data|dist-info)/", name)
+    }, commands
 
 
 def test_each_file_is_in_one_wheel(wheel: Path, device_wheel: Path, tmp_path: Path) -> None:
@@ -120,6 +124,31 @@ def test_send_and_listen_work_without_the_simulator(
     with gateway.run() as process:
         call("send", "pump1", "--to", f"valve1@{DOMAIN}", "--qos", "2", "open")
         assert call("listen", "valve1", "--count", "1").endswith("open\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "offered"),
+    [("fieldpost", "de", "dead device"), ("fieldpost-fleet", "qu", "quarantine")],
+)
+def test_installed_commands_have_a_manual_page_and_complete_words(
+    name: str, typed: str, offered: str, wheel: Path, tmp_path: Path
+) -> None:
+    installation = Installation(tmp_path / "venv")
+    installation.install(wheel)
+    share = tmp_path / "venv" / "share"
+    for path in (f"man/man1/{name}.1", f"zsh/site-functions/_{name}"):
+        assert (share / path).stat().st_size > 0
+    assert (share / f"fish/vendor_completions.d/{name}.fish").stat().st_size > 0
+    code = (
+        f"source {share}/bash-completion/completions/{name}\n"
+        f"COMP_WORDS=({name} {typed}) COMP_CWORD=1\n"
+        f"_{name.replace('-', '_')}_completion {installation.bin}/{name}\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS
+    )
+    assert done.stdout == f"{offered}\n"
 
 
 SPARK_PARTS = (

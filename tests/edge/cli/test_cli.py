@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pwd
 import subprocess
 import sys
@@ -47,7 +48,9 @@ def log(folder: Path, event: NewEvent) -> None:
 
 def test_version() -> None:
     output = CliRunner().invoke(main, ["--version"]).output
-    assert output == f"fieldpost, version {__version__} ({build_kind()})\n"
+    assert output == (
+        f"fieldpost, version {__version__} ({build_kind()}, Python {platform.python_version()})\n"
+    )
 
 
 def test_command_imports_no_other_command() -> None:
