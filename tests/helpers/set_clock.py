@@ -1,0 +1,40 @@
+"""A wall clock that a test sets while processes run on it.
+
+libfaketime replaces the wall clock of a process, and reads it from a file at each call; the uptime
+of the machine and file times stay. https://github.com/wolfcw/libfaketime
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LIBRARIES = "usr/lib/*/faketime/libfaketimeMT.so.1"
+
+
+def library() -> Path | None:
+    """Return the library (Debian's package `libfaketime`), if it is installed."""
+    return next(Path("/").glob(_LIBRARIES), None)
+
+
+class SetClock:
+    """A wall clock, which the file at `path` sets."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.set(0)
+
+    def set(self, years: int) -> None:
+        """Set the clock so many years before or after the true time."""
+        temporary = self._path.with_suffix(".new")
+        temporary.write_text(f"{years:+}y\n")
+        temporary.replace(self._path)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a process with this clock."""
+        return {
+            "LD_PRELOAD": str(library()),
+            "FAKETIME_TIMESTAMP_FILE": str(self._path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
