@@ -194,3 +194,27 @@ def test_package_and_unit_use_the_same_paths() -> None:
     assert folder == f"/var/lib/{unit['StateDirectory'][0]}/gateway"
     for text in (program, folder, f"runuser -u {unit['User'][0]} --"):
         assert text in command
+
+
+def test_containers_use_the_packages_paths_and_write_to_volumes_alone() -> None:
+    images = (ROOT / "deploy" / "container" / "Containerfile").read_text("utf-8")
+    compose = (ROOT / "deploy" / "container" / "compose.yaml").read_text("utf-8")
+    hardened = compose.partition("&hardened\n")[2].partition("\n\n")[0]
+    assert {"  read_only: true", "  cap_drop: [ALL]"} <= set(hardened.splitlines())
+    for target, package, folder in (
+        ("gateway", "fieldpost", f"/var/lib/{settings(GATEWAY)['StateDirectory'][0]}"),
+        ("centre", "fieldpost-fleet", settings(COMMON)["ReadWritePaths"][0]),
+    ):
+        [_, image] = images.split(f" AS {target}\n")
+        image = image.partition("FROM ")[0]
+        for line in (
+            f"USER {package}\n",
+            f"VOLUME {folder}",
+            f'["/opt/{package}/bin/{package}"]\n',
+        ):
+            assert line in image
+        assert f"/dist/{package}_*+deb13_" in image
+        assert "HEALTHCHECK" in image
+        service = compose.partition(f"\n  {target}:\n")[2].partition("\n\n")[0]
+        assert "<<: *hardened\n" in service
+        assert f':{folder}"' in service
