@@ -35,8 +35,8 @@ NEWEST: Final = "9.1.0"
 """The version to which no upgrade succeeds."""
 MIGRATION: Final = "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT"
 
-BOOT_S: Final = 600.0
-COMMAND_S: Final = 900.0
+BOOT_S: Final = 1800.0
+COMMAND_S: Final = 1800.0
 """Seconds that a machine may take to boot and for a command: it may be emulated."""
 WAIT_S: Final = 300.0
 """Seconds that a service may take to become what is expected of it; the watchdog needs 60."""
