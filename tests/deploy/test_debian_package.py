@@ -103,6 +103,24 @@ def test_two_builds_are_the_same_bytes(package: Path, tmp_path: Path) -> None:
     assert build(tmp_path).read_bytes() == package.read_bytes()
 
 
+def test_manual_page_and_completions_are_those_of_the_command(package: Path) -> None:
+    listing = subprocess.run(
+        ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
+    )
+    shared = [
+        line.split("./usr/share/")[1]
+        for line in listing.stdout.splitlines()
+        if "./usr/share/" in line
+    ]
+    assert {name for name in shared if name and not name.endswith("/")} == {
+        "bash-completion/completions/fieldpost",
+        "doc/fieldpost/copyright",
+        "fish/vendor_completions.d/fieldpost.fish",
+        "man/man1/fieldpost.1.gz",
+        "zsh/vendor-completions/_fieldpost",
+    }
+
+
 def is_installed(name: str) -> bool:
     query = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", name]
     done = subprocess.run(query, capture_output=True, text=True, check=False)
