@@ -237,9 +237,10 @@ demo: $(STAMP) ## run everything end to end in two minutes: devices, gateway, ki
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## rewrite the generated pages of docs/reference, manual pages and completion scripts
+docs: $(STAMP) ## rewrite generated pages, manual pages and completion scripts, and build site/
 	@$(PY) docs/generate.py
 	@$(PY) docs/manual.py
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 .PHONY: spark-package
 spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files (deploy/spark)
@@ -281,6 +282,6 @@ constraints: ## resolve constraints.txt to the newest versions that pyproject.to
 
 .PHONY: clean
 clean: ## remove everything that the targets created, including .venv
-	@rm -rf $(VENV) tests/interop/*/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) tests/interop/*/node_modules build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/fuzz/scratch .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
