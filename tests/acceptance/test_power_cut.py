@@ -26,12 +26,11 @@ from edge.engine.store import database
 from edge.engine.store.database import Transaction
 from edge.errors import FieldpostError
 from edge.features.custody.store import was_released
-from edge.ops.data import events
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.segment import Event, Identity, SegmentError, decode
+from sync.segment import Event, SegmentError
 from tests.helpers import power_cut, recorded_site
-from tests.helpers.fleet import GATEWAY, OTHER, identity, landed
+from tests.helpers.fleet import GATEWAY, OTHER, identity
 from tests.helpers.recorded_site import (
     ACKNOWLEDGED,
     DELIVERED,
@@ -50,6 +49,7 @@ from tests.helpers.recorded_site import (
     RecordedRun,
 )
 from tests.helpers.store import Clock, read_element
+from tests.helpers.whole_log import read_log, segments
 
 WAL = f"{database.FILE_NAME}-wal"
 MOMENT = Clock()()
@@ -107,38 +107,6 @@ class MessageCopies(NamedTuple):
     """Of those of MQTT, by their subscriber, "" for custody, and their key."""
 
 
-def read_log(gateway: Path, fleet: FleetFolder) -> tuple[dict[str, dict[int, Event]], list[str]]:
-    """Read the gateway's log, by lane and number, from its database and the segments that landed.
-
-    Return it, and what is wrong: an event that differs between the two, or another epoch.
-    """
-    log: dict[str, dict[int, Event]] = {}
-    own = [(entry.epoch, entry.lane, entry.event) for entry in events.read(gateway)]
-    shipped = [
-        (*name[1:3], event)
-        for name, data in segments(fleet).items()
-        if name.gateway == GATEWAY
-        for event in decode(data).events
-    ]
-    wrong = []
-    for _epoch, lane, event in own + shipped:
-        if log.setdefault(lane, {}).setdefault(event.seq, event) != event:
-            wrong.append(f"event {event.seq} of lane {lane} is two different events")
-    epochs = {epoch for epoch, _lane, _event in own + shipped}
-    if len(epochs) > 1:
-        wrong.append(f"there are {len(epochs)} epochs")
-    return log, wrong
-
-
-def segments(fleet: FleetFolder) -> dict[Identity, bytes]:
-    """Return the segments that have landed. Raises SegmentError if one is not whole."""
-    found = landed(fleet)
-    for name, data in found.items():
-        if decode(data).header.identity != name:
-            raise SegmentError("identity", f"{name} is another segment")
-    return found
-
-
 def find(tx: Transaction, log: dict[str, dict[int, Event]]) -> MessageCopies:
     """Count the messages in a gateway's database and its log."""
     logged = Counter(
@@ -186,9 +154,6 @@ def faults(gateway: Path, fleet: Path, recorded: RecordedRun, end: int) -> list[
     for (to, mqtt), count in found.mqtt.items():
         if count > 1 or (to and mqtt.endswith("-2") and found.mqtt["", mqtt]):
             wrong.append(f"{mqtt} exists {count} times for {to}")
-    for lane, entries in log.items():
-        if sorted(entries) != list(range(1, len(entries) + 1)):
-            wrong.append(f"lane {lane} is not 1 to {len(entries)}")
     uploaded = segments(centre)
     for answer in answers:
         if answer.what == UPLOADED:

@@ -1,0 +1,246 @@
+"""Prove that a gateway neither grows nor loses a message in an hour of work.
+
+`python -m tests.proof.soak` runs a gateway and its centre. Devices by XMPP and MQTT come and go;
+the configuration is reloaded, the certificates of devices, of the gateway and of its centre's
+client are replaced, and segments are sealed and shipped. Memory, descriptors, threads, the
+write-ahead log and the database are sampled. After a warm-up, the slope of each must be 0 within
+its interval (`tests.proof.slopes`), and each acknowledged message must be logged once. Exit status:
+0 passed, 1 failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from benchmarks import machine
+from benchmarks.report import table
+from edge.engine.store import database
+from firmware_sim.scenarios.verdict import Verdict
+from tests.helpers.gateway import DOMAIN
+from tests.helpers.pki import issue_server
+from tests.helpers.processes import Process
+from tests.proof.site import Load, Pace, Site
+from tests.proof.slopes import Slope, slope
+
+XMPP, MQTT = 10, 10
+MEASURED_S: Final = 60.0
+"""Seconds in which the full rate is measured."""
+
+SESSION: Final = 20
+"""Messages of a device's session, on the average."""
+
+SAMPLE_S: Final = 5.0
+CHANGE_S: Final = 30.0
+"""Seconds between two samples, and between two changes of the configuration and certificates."""
+
+ENROL_EVERY: Final = 10
+"""Changes of which one renews the enrolment."""
+CERTIFY_EVERY: Final = 4
+"""Changes of which one renews a device's certificate: the database keeps what is revoked."""
+
+WARM_UP: Final = 0.25
+"""The fraction of the run that is not judged, in which all reach their limits."""
+
+LIMITS: Final[dict[str, object]] = {
+    "segment_age": 10.0,
+    "recent_bytes": 65_536,
+    "released_keys": 16,
+    "heartbeat": 10.0,
+}
+"""Limits that are reached in the warm-up."""
+
+
+class Sample(NamedTuple):
+    """What a gateway uses at a time in seconds: sizes in bytes."""
+
+    at: float
+    memory: float
+    descriptors: float
+    threads: float
+    wal: float
+    database: float
+
+
+MEASURES: Final = Sample._fields[1:]
+
+
+def sample(at: float, process: psutil.Process, folder: Path) -> Sample:
+    file = folder / database.FILE_NAME
+    sizes = [(folder / f"{file.name}{end}").stat().st_size for end in ("-wal", "")]
+    with process.oneshot():
+        used = process.memory_info().rss, process.num_fds(), process.num_threads()
+    return Sample(at, *map(float, (*used, *sizes)))
+
+
+def slopes(samples: Sequence[Sample]) -> dict[str, Slope]:
+    """Return the slope of each measure after the warm-up, per hour."""
+    begin = samples[0].at + WARM_UP * (samples[-1].at - samples[0].at)
+    judged = [one for one in samples if one.at >= begin]
+    hours = [one.at / 3600 for one in judged]
+    return {name: slope(hours, [getattr(one, name) for one in judged]) for name in MEASURES}
+
+
+class Changes:
+    """What an operator changes in a running gateway, and how often each was done."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.reloads = self.certificates = self.enrolments = 0
+
+    async def run(self) -> None:
+        """Change one thing after another until cancelled."""
+        while True:
+            await asyncio.sleep(CHANGE_S)
+            await asyncio.to_thread(self._change)
+
+    def _change(self) -> None:
+        site, gateway = self._site, self._site.gateway
+        if self.reloads % CERTIFY_EVERY == 0:
+            name = site.xmpp[self.certificates % len(site.xmpp)]
+            gateway.command("device", "certificate", name, "--revoke-old")
+            self.certificates += 1
+        issue_server(gateway.folder, DOMAIN, 25)
+        gateway.configure(sessions_per_account=8 + self.reloads % 2)
+        if self.reloads % ENROL_EVERY == 0:
+            site.enrol("--renew")
+            self.enrolments += 1
+        site.reload()
+        self.reloads += 1
+
+
+class Result(NamedTuple):
+    """The result of a run; `rate` is in messages per second."""
+
+    rate: float
+    samples: list[Sample]
+    verdict: Verdict
+    load: Load
+    changes: Changes
+    segments: int
+
+
+async def _watch(samples: list[Sample], pid: int, folder: Path) -> None:
+    process, clock = psutil.Process(pid), asyncio.get_running_loop().time
+    while True:
+        samples.append(sample(clock(), process, folder))
+        await asyncio.sleep(SAMPLE_S)
+
+
+async def _work(
+    site: Site, load: Load, changes: Changes, process: Process, seconds: float, rate: float
+) -> tuple[float, list[Sample]]:
+    devices = len(load.devices)
+    if not rate:
+        measured = min(MEASURED_S, seconds / 4)
+        await load.run(process, Pace(0.0, SESSION), measured)
+        rate = load.count() / measured / 2
+        seconds -= measured
+    samples: list[Sample] = []
+    async with asyncio.TaskGroup() as group:
+        others = [
+            group.create_task(_watch(samples, process.pid, site.gateway.folder)),
+            group.create_task(changes.run()),
+        ]
+        await load.run(process, Pace(devices / rate, SESSION), seconds)
+        for task in others:
+            task.cancel()
+    return rate, samples
+
+
+def run(folder: Path, seconds: float, rate: float = 0.0) -> Result:
+    """Run a gateway in a folder for some seconds, at `rate` messages per second in total; 0 is half
+    of what it does at first."""
+    site = Site(folder, XMPP, MQTT, **LIMITS)
+    load, changes = Load(site), Changes(site)
+    with site.run_centre(), site.gateway.run() as process:
+        rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
+        assert process.terminate() == 0, process.stderr
+    segments = len(list(site.fleet.landing.rglob("*.seg")))
+    return Result(rate, samples, site.judge(load.devices), load, changes, segments)
+
+
+def passed(result: Result) -> bool:
+    """Return whether nothing has grown and the verdict is exact."""
+    return result.verdict.exact and all(one.is_flat for one in slopes(result.samples).values())
+
+
+def page(result: Result, head: str) -> str:
+    """Write the page of a result; `head` says when and where it ran."""
+    load, changes = result.load, result.changes
+    sessions = sum(device.connected for device in load.devices)
+    rows = [
+        (
+            name,
+            *(f"{getattr(result.samples[at], name):,.0f}" for at in (0, -1)),
+            f"{max(getattr(one, name) for one in result.samples):,.0f}",
+            f"{found.estimate:,.0f}",
+            f"{found.low:,.0f} to {found.high:,.0f}",
+            "yes" if found.is_flat else "**no**",
+        )
+        for name, found in slopes(result.samples).items()
+    ]
+    lasted = (result.samples[-1].at - result.samples[0].at) / 60
+    parts = (
+        "# An hour of work",
+        "One gateway with TLS, and its centre. Devices by XMPP (assured messages) and MQTT (levels"
+        " 0, 1 and 2) come and go. Certificates are issued, the older ones revoked, and the"
+        " configuration is reloaded. After the first quarter, the slope of what the gateway uses"
+        " must be 0 within its interval of 99 % (Theil and Sen, on medians of blocks).",
+        head,
+        f"{lasted:.0f} minutes at {result.rate:.1f} messages per second: {sessions:,} sessions,"
+        f" {changes.reloads} reloads, each with a new server certificate; {changes.certificates}"
+        f" certificates of devices, {changes.enrolments} enrolments with new credentials;"
+        f" {result.segments:,} segments.",
+        table(("", "first", "last", "largest", "slope per hour", "interval", "0?"), rows),
+        "Memory is resident bytes; the write-ahead log (`wal`) and the database are bytes of their"
+        " files.",
+        table(("level", "messages", "median, ms", "99 %, ms", "largest, ms"), load.latencies(0.0)),
+        "Messages of levels 1 and 2, compared with the log of the gateway and its centre:",
+        "```\n" + "\n".join(result.verdict.lines()) + "\n```",
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(result: Result) -> Iterator[str]:
+    for one in result.samples:
+        yield json.dumps(one._asdict())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.soak")
+    parser.add_argument("--minutes", type=float, default=60.0, help="duration of the run")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="messages per second; 0: half of the first minute"
+    )
+    parser.add_argument("--out", type=Path, help="file for the page, with the samples beside it")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = "  \n".join(
+            (
+                f"Command: `make soak MINUTES={arguments.minutes:g} RATE={arguments.rate:g}`.",
+                f"Began {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
+                machine.describe(folder),
+            )
+        )
+        result = run(folder, 60 * arguments.minutes, arguments.rate)
+    if arguments.out:
+        samples = "".join(f"{line}\n" for line in _lines(result))
+        arguments.out.with_suffix(".jsonl").write_text(samples, "utf-8")
+        arguments.out.write_text(page(result, words), "utf-8")
+    sys.stdout.write(page(result, words))
+    sys.exit(not passed(result))
+
+
+if __name__ == "__main__":
+    main()
