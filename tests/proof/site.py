@@ -77,10 +77,10 @@ class Site:
         """Start the receiver; use it as a context manager."""
         return start("fieldpost-fleet", "serve", "--dir", self.fleet.root, "--listen", self._centre)
 
-    def waiting(self) -> int:
-        """Return the number of events that wait for the centre."""
+    def numbers(self, name: str) -> int:
+        """Return the sum over all lanes of a number of `fieldpost uplink status`."""
         lanes = json.loads(self.gateway.command("uplink", "status", "--json"))["lanes"]
-        return sum(lane["last"] - lane["settled"] for lane in lanes)
+        return sum(lane[name] for lane in lanes)
 
     def reload(self) -> None:
         result = fieldpost(self.gateway.folder, "reload")
@@ -157,13 +157,12 @@ class XmppSession:
 
     async def send(self, level: int, number: int) -> None:
         message = log_message(number)
+        steps: tuple[str, ...] = (f"<acknowledged xmlns='urn:xmpp:qos'>{message}</acknowledged>",)
         if level == 2:
             steps = (
                 f"<assured xmlns='urn:xmpp:qos' msgId='{number}'>{message}</assured>",
                 f"<deliver xmlns='urn:xmpp:qos' msgId='{number}'/>",
             )
-        else:
-            steps = (f"<acknowledged xmlns='urn:xmpp:qos'>{message}</acknowledged>",)
         for step in steps:
             answer = await self._client.iq("set", step)
             if answer.get("type") != "result":
@@ -224,20 +223,20 @@ class Acknowledgement(NamedTuple):
     seconds: float
 
 
-class Pace:
+class Pace(NamedTuple):
     """How often devices send, and whether they come and go.
 
-    `interval` is the number of seconds between two messages of a device. After `messages` on the
-    average, it disconnects and connects again; None keeps its connection.
+    Attributes:
+        interval: the seconds between two messages of a device.
+        messages: the messages of a session, on the average; None keeps the connection.
     """
 
-    def __init__(self, interval: float, messages: int | None = None) -> None:
-        self.interval = interval
-        self.messages = messages
+    interval: float
+    messages: int | None = None
 
 
 class Device:
-    """A device that sends until it is told to stop.
+    """A device that sends until it is told to stop, or the gateway has ended.
 
     `sent` has the level and the state of each message by its number. `lost` counts the connections
     that were lost or refused, and `refused` the messages by the reason of their refusal.
@@ -258,7 +257,7 @@ class Device:
     async def run(self, site: Site, process: Process, pace: Pace, stop: asyncio.Event) -> None:
         """Send messages until `stop`, in sessions one after another."""
         await asyncio.sleep(self._chance.uniform(0, pace.interval))
-        while not stop.is_set() or self._pending:
+        while process.returncode is None and (self._pending or not stop.is_set()):
             try:
                 session = await self._kind.open(site, process, self.name)
             except LOST:
@@ -315,10 +314,8 @@ class Load:
         ]
         self._site = site
 
-    async def run(self, process: Process, pace: Pace, seconds: float) -> None:
-        """Let the devices send for some seconds; fail as soon as one of them does."""
-        stop = asyncio.Event()
-        asyncio.get_running_loop().call_later(seconds, stop.set)
+    async def send(self, process: Process, pace: Pace, stop: asyncio.Event) -> None:
+        """Let the devices send until `stop`; fail as soon as one of them does."""
         async with asyncio.TaskGroup() as group:
             for device in self.devices:
                 group.create_task(device.run(self._site, process, pace, stop))

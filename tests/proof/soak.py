@@ -136,13 +136,19 @@ async def _watch(samples: list[Sample], pid: int, folder: Path) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
+async def _send(load: Load, process: Process, interval: float, seconds: float) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stop.set)
+    await load.send(process, Pace(interval, SESSION), stop)
+
+
 async def _work(
     site: Site, load: Load, changes: Changes, process: Process, seconds: float, rate: float
 ) -> tuple[float, list[Sample]]:
     devices = len(load.devices)
     if not rate:
         measured = min(MEASURED_S, seconds / 4)
-        await load.run(process, Pace(0.0, SESSION), measured)
+        await _send(load, process, 0.0, measured)
         rate = load.count() / measured / 2
         seconds -= measured
     samples: list[Sample] = []
@@ -151,7 +157,7 @@ async def _work(
             group.create_task(_watch(samples, process.pid, site.gateway.folder)),
             group.create_task(changes.run()),
         ]
-        await load.run(process, Pace(devices / rate, SESSION), seconds)
+        await _send(load, process, devices / rate, seconds)
         for task in others:
             task.cancel()
     return rate, samples
