@@ -74,6 +74,8 @@ COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+MINUTES ?= 60
+RATE ?= 0
 FUZZ_TARGET ?=
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
@@ -249,6 +251,10 @@ spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files
 .PHONY: bench
 bench: $(STAMP) ## run the benchmarks; BENCH_ARGS=NAME selects one
 	@$(PY) -m benchmarks $(BENCH_ARGS)
+
+.PHONY: soak
+soak: $(STAMP) ## run a gateway for MINUTES=60, and check that it does not grow; RATE messages per second, 0: half load
+	@$(PY) -m tests.proof.soak --minutes $(MINUTES) --rate $(RATE)
 
 .PHONY: interop-packages
 interop-packages: ## install or upgrade the Debian packages that the tests use (apt-get, with sudo)

@@ -11,14 +11,24 @@ import asyncio
 import json
 import math
 import random
-import ssl
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from edge.mqtt.packets import ConnAck, Connect, PubAck, PubComp, Publish, PubRec, PubRel
+from edge.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Packet,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+)
 from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios import count_verdict
 from firmware_sim.scenarios.record import Key
@@ -31,12 +41,21 @@ from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process, free_port, start
 from tests.helpers.whole_log import read_log
+from tests.helpers.xmpp import BIND as BIND_NS
 from tests.helpers.xmpp import Client, Closed, condition, log_message, trusted_ca_context
 
 ENROLMENT: Final = "centre.json"
 READINGS: Final = '\n[[readings]]\nfilter = "+/count"\nfields = ["n"]\n'
-LOST: Final = (OSError, Closed, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError)
+LOST: Final = (OSError, Closed)
 """Errors of a connection that is lost, and of a login that is refused."""
+
+BIND: Final = f"<bind xmlns='{BIND_NS}'><resource>fw</resource></bind>"
+
+REVOKED: Final = "not-allowed"
+"""The refusal in a session whose certificate was revoked, before the session ends."""
+
+FINISH_S: Final = 120.0
+"""Seconds in which devices must have finished when they are told to stop."""
 
 AGAIN_S: Final = 1.0
 """Seconds until a device connects again."""
@@ -149,9 +168,10 @@ class XmppSession:
             login = ("SCRAM-SHA-256", name) if certificate is None else ("EXTERNAL", "")
             if (found := await client.authenticate(*login, PASSWORD)) != "success":
                 raise ConnectionError(found)
-            await client.bind("fw")
-        except BaseException:
-            client.cut()
+            if (answer := await client.iq("set", BIND, to=None)).get("type") != "result":
+                raise ConnectionError(condition(answer))
+        except LOST:
+            await client.close()
             raise
         return cls(client)
 
@@ -166,7 +186,9 @@ class XmppSession:
         for step in steps:
             answer = await self._client.iq("set", step)
             if answer.get("type") != "result":
-                raise Refused(condition(answer))
+                if (refusal := condition(answer)) == REVOKED:
+                    raise ConnectionError(refusal)
+                raise Refused(refusal)
 
     async def close(self, *, cleanly: bool) -> None:
         if cleanly:
@@ -174,6 +196,7 @@ class XmppSession:
             await self._client.closed()
         else:
             self._client.cut()
+            await self._client.close()
 
 
 class MqttSession:
@@ -189,30 +212,30 @@ class MqttSession:
         client = await MqttClient.open(process, tls=context, name="mqtts")
         answer = await client.ask(Connect("fw", user_name=name, password=PASSWORD.encode()))
         if not isinstance(answer, ConnAck) or answer.reason:
-            client.writer.transport.abort()
+            await client.close()
             raise ConnectionError(answer)
         return cls(client, name)
 
     async def send(self, level: int, number: int) -> None:
         id = 1 + number % 60_000
         packet = Publish(self._topic, b'{"n":%d}' % number, level, id=id if level else 0)
-        if level == 0:
-            await self._client.sync(packet)
-            return
-        steps = {1: ((packet, PubAck),), 2: ((packet, PubRec), (PubRel(id), PubComp))}[level]
-        for step, expected in steps:
-            answer = await self._client.ask(step)
+        steps: dict[int, tuple[tuple[tuple[Packet, ...], type[Packet]], ...]] = {
+            0: (((packet, PingReq()), PingResp),),
+            1: (((packet,), PubAck),),
+            2: (((packet,), PubRec), ((PubRel(id),), PubComp)),
+        }
+        for packets, expected in steps[level]:
+            answer = await self._client.ask(*packets)
             if answer is None:
                 raise ConnectionError
             assert isinstance(answer, expected), answer
-            if answer.reason >= 0x80:
+            if isinstance(answer, PubAck | PubRec) and answer.reason >= 0x80:
                 raise Refused(hex(answer.reason))
 
     async def close(self, *, cleanly: bool) -> None:
-        if cleanly:
-            await self._client.close()
-        else:
+        if not cleanly:
             self._client.writer.transport.abort()
+        await self._client.close()
 
 
 class Acknowledgement(NamedTuple):
@@ -316,9 +339,11 @@ class Load:
 
     async def send(self, process: Process, pace: Pace, stop: asyncio.Event) -> None:
         """Let the devices send until `stop`; fail as soon as one of them does."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
             for device in self.devices:
                 group.create_task(device.run(self._site, process, pace, stop))
+            await stop.wait()
+            limit.reschedule(asyncio.get_running_loop().time() + FINISH_S)
 
     def count(self) -> int:
         """Return the number of acknowledged messages."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -38,6 +37,9 @@ MEASURED_S: Final = 60.0
 
 SESSION: Final = 20
 """Messages of a device's session, on the average."""
+
+SHOWN: Final = 12
+"""Samples that the page shows, or one more."""
 
 SAMPLE_S: Final = 5.0
 CHANGE_S: Final = 30.0
@@ -184,10 +186,14 @@ def page(result: Result, head: str) -> str:
     """Write the page of a result; `head` says when and where it ran."""
     load, changes = result.load, result.changes
     sessions = sum(device.connected for device in load.devices)
+    first, last = result.samples[0], result.samples[-1]
+    course = [
+        (f"{(one.at - first.at) / 60:.0f}", *(f"{value:,.0f}" for value in one[1:]))
+        for one in result.samples[:: max(len(result.samples) // SHOWN, 1)]
+    ]
     rows = [
         (
             name,
-            *(f"{getattr(result.samples[at], name):,.0f}" for at in (0, -1)),
             f"{max(getattr(one, name) for one in result.samples):,.0f}",
             f"{found.estimate:,.0f}",
             f"{found.low:,.0f} to {found.high:,.0f}",
@@ -195,7 +201,6 @@ def page(result: Result, head: str) -> str:
         )
         for name, found in slopes(result.samples).items()
     ]
-    lasted = (result.samples[-1].at - result.samples[0].at) / 60
     parts = (
         "# An hour of work",
         "One gateway with TLS, and its centre. Devices by XMPP (assured messages) and MQTT (levels"
@@ -203,23 +208,21 @@ def page(result: Result, head: str) -> str:
         " configuration is reloaded. After the first quarter, the slope of what the gateway uses"
         " must be 0 within its interval of 99 % (Theil and Sen, on medians of blocks).",
         head,
-        f"{lasted:.0f} minutes at {result.rate:.1f} messages per second: {sessions:,} sessions,"
-        f" {changes.reloads} reloads, each with a new server certificate; {changes.certificates}"
+        f"{(last.at - first.at) / 60:.0f} minutes at {result.rate:.1f} messages per second:"
+        f" {sessions:,} sessions; {changes.reloads} reloads, each with a new server"
+        f" certificate; {changes.certificates}"
         f" certificates of devices, {changes.enrolments} enrolments with new credentials;"
         f" {result.segments:,} segments.",
-        table(("", "first", "last", "largest", "slope per hour", "interval", "0?"), rows),
+        table(("", "largest", "slope per hour", "interval", "0?"), rows),
         "Memory is resident bytes; the write-ahead log (`wal`) and the database are bytes of their"
-        " files.",
+        " files. Some of the samples:",
+        table(("minute", *MEASURES), course),
+        "Time from sending a message until it is acknowledged:",
         table(("level", "messages", "median, ms", "99 %, ms", "largest, ms"), load.latencies(0.0)),
         "Messages of levels 1 and 2, compared with the log of the gateway and its centre:",
         "```\n" + "\n".join(result.verdict.lines()) + "\n```",
     )
     return "\n\n".join(parts) + "\n"
-
-
-def _lines(result: Result) -> Iterator[str]:
-    for one in result.samples:
-        yield json.dumps(one._asdict())
 
 
 def main() -> None:
@@ -228,7 +231,7 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, default=0.0, help="messages per second; 0: half of the first minute"
     )
-    parser.add_argument("--out", type=Path, help="file for the page, with the samples beside it")
+    parser.add_argument("--out", type=Path, help="file for the page")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -240,11 +243,10 @@ def main() -> None:
             )
         )
         result = run(folder, 60 * arguments.minutes, arguments.rate)
+    text = page(result, words)
     if arguments.out:
-        samples = "".join(f"{line}\n" for line in _lines(result))
-        arguments.out.with_suffix(".jsonl").write_text(samples, "utf-8")
-        arguments.out.write_text(page(result, words), "utf-8")
-    sys.stdout.write(page(result, words))
+        arguments.out.write_text(text, "utf-8")
+    sys.stdout.write(text)
     sys.exit(not passed(result))
 
 
