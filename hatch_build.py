@@ -57,6 +57,9 @@ def _compile(files: list[str], folder: Path) -> None:
     for extension in extensions:
         # Nobody reads the warnings, and without optimization they take most of the compiler's time.
         extension.extra_compile_args.append("-Wno-all")
+        # Two builds give the same bytes: no path of a temporary folder, no debug information.
+        extension.extra_compile_args.append(f"-ffile-prefix-map={folder}=.")
+        extension.extra_link_args.append("-Wl,--strip-all")
     command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
     command.ensure_finalized()
