@@ -38,10 +38,15 @@ class Sync(NamedTuple):
 
 def describe(folder: Path) -> str:
     """Return the lines at the head of each page; measures the disk of `folder`."""
+    now = datetime.now(UTC)
+    return f"Measured {now:%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.  \n{environment(folder)}"
+
+
+def environment(folder: Path) -> str:
+    """Return lines about the machine and the versions; measures the disk of `folder`."""
     sync = fdatasync(folder)
     load = os.getloadavg()[0]
     lines = (
-        f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.",
         f"Machine: {processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
         f" {platform.machine()}, load {load:.1f} at the start.",
         f"Disk: {_filesystem(folder)}; a write of 4 KiB with fdatasync takes"

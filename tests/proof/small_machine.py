@@ -231,7 +231,8 @@ def page(result: Result, head: str) -> str:
         "A gateway alone in a control group with 512 MiB of memory, no swap and a quarter of a"
         " processor; each fsync takes 20 ms longer. Half of the devices send assured messages by"
         " XMPP, half at the levels 0, 1 and 2 by MQTT, all with TLS. Devices, the centre and the"
-        " hostile senders run outside the group.",
+        " hostile senders run outside the group. A quarter of a processor is one of the machine"
+        " below; the cores of a Raspberry Pi are slower.",
         head,
         f"Start: ready after {result.started:.1f} seconds. The uplink came back with"
         f" {result.waiting:,} events waiting. Hostile senders sent {result.hostile[0]:,} stanzas"
@@ -242,7 +243,8 @@ def page(result: Result, head: str) -> str:
             ("phase", "seconds", "level", "messages", "per second", "median, ms", "99 %, ms",
              "largest, ms"), rows,
         ),
-        "Resident memory at the end of each phase:",
+        "Resident memory at the end of each phase. The group's has no pages of libraries that"
+        " other processes use, too.",
         table(("", "MB"), memory),
         "Messages of levels 1 and 2, compared with the log of the gateway and its centre:",
         "```\n" + "\n".join(result.verdict.lines()) + "\n```",
@@ -266,7 +268,7 @@ def main() -> None:
                 f"Command: `python -m tests.proof.small_machine --minutes {arguments.minutes:g}"
                 f" --backlog {arguments.backlog}`.",
                 f"Began {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
-                machine.describe(folder),
+                machine.environment(folder),
             )
         )
         scale = Scale(60 * arguments.minutes, arguments.backlog, FLOOD_S)

@@ -239,7 +239,7 @@ def main() -> None:
             (
                 f"Command: `make soak MINUTES={arguments.minutes:g} RATE={arguments.rate:g}`.",
                 f"Began {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.",
-                machine.describe(folder),
+                machine.environment(folder),
             )
         )
         result = run(folder, 60 * arguments.minutes, arguments.rate)
