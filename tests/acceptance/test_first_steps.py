@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from tests.conftest import LONG
 from tests.helpers.gateway import port_of
 from tests.helpers.processes import Process, free_port, start
+from tests.helpers.wheel import DEVICE, build
 from tests.helpers.xmpp import log_in
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +40,8 @@ class Newcomer:
         self.folder = folder
         self.ports = {port: str(free_port()) for port in ("5222", "5223", "8443")}
         self.running: dict[str, Process] = {}
+        self.programs = Path(sys.executable).parent
+        self.activation = ""
 
     def adapt(self, text: str) -> str:
         for port, free in self.ports.items():
@@ -46,14 +52,17 @@ class Newcomer:
         path = self.folder / "gateway" / "fieldpost.toml"
         path.write_text(self.adapt(path.read_text("utf-8")), "utf-8")
 
+    def environment(self) -> dict[str, str]:
+        """Return variables with which `pip` finds nothing but what lies in the folder."""
+        path = f"{self.programs}:{os.environ['PATH']}"
+        return {"PATH": path, "PYTHONPATH": "", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+
     def type(self, command: str) -> str:
         """Run a command to its end and return what it prints."""
-        program = Path(sys.executable)
-        line = re.sub(r"\b(fieldpost(?:-fleet)?) (?!run)", rf"{program.parent}/\1 ", command)
-        line = re.sub(r"^python ", f"{program} ", self.adapt(line))
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", line],
+            ["bash", "-euo", "pipefail", "-c", self.activation + self.adapt(command)],
             cwd=self.folder,
+            env=os.environ | self.environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -62,10 +71,14 @@ class Newcomer:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def activate(self, command: str) -> None:
+        """Type a command that changes the shell, in this terminal and in each that is opened."""
+        self.type(command)
+        self.activation = f"{command}; "
+
     def start(self, name: str, command: str) -> None:
-        words = self.adapt(command).split()
-        folders = {"gateway", "fleet"}
-        self.running[name] = start(*(self.folder / w if w in folders else w for w in words))
+        line = f"cd {shlex.quote(str(self.folder))}; {self.activation}exec {self.adapt(command)}"
+        self.running[name] = start("bash", "-euc", line, env=self.environment())
 
     def stop(self, name: str) -> None:
         with self.running.pop(name) as process:
@@ -95,10 +108,27 @@ async def test_the_readme_commands_let_a_device_log_in(newcomer: Newcomer) -> No
     newcomer.stop("gateway")
 
 
+def provide_packages(site: Path) -> None:
+    """Link the packages of the test environment, less our own, into another environment."""
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.suffix != ".pth" and "fieldpost" not in path.name:
+            target = site / path.name
+            if not target.exists():
+                target.symlink_to(path)
+
+
 def test_the_tutorial_commands_produce_a_report(newcomer: Newcomer) -> None:
-    init, add, run, firmware, events, enrol, serve, name, status, ingest, report = commands(
-        TUTORIAL
-    )
+    venv, activate, install, init, add, run, firmware, events, *centre = commands(TUTORIAL)
+    install_fleet, enrol, serve, name, reload, status, ingest, report = centre
+    for project in (DEVICE, ROOT):
+        build(newcomer.folder, project)
+    newcomer.programs = Path(sys.base_prefix) / "bin"
+    newcomer.type(venv)
+    [site] = newcomer.folder.glob("venv/lib/python*/site-packages")
+    provide_packages(site)
+    newcomer.activate(activate)
+    newcomer.type(install)
+
     newcomer.type(init)
     newcomer.change_ports()
     assert newcomer.type(add).split() == ["pump1@gw.example"]
@@ -110,18 +140,20 @@ def test_the_tutorial_commands_produce_a_report(newcomer: Newcomer) -> None:
     assert "The pump runs." in logged
     assert logged.count("temperature") == 3
 
+    newcomer.type(install_fleet)
     newcomer.type(enrol)
     newcomer.start("centre", serve)
     newcomer.type(name)
+    assert newcomer.type(reload) == "changed: uplink.enrolment\n"
     newcomer.stop("gateway")
-    newcomer.start("gateway", run)
-    newcomer.stop("gateway")
-    assert "https://localhost" in newcomer.type(status)
+    shown = newcomer.type(status)
+    for line in (r"to +url=https://localhost", "backlog +0 of ", "unsealed +0 events"):
+        assert re.search(rf"^{line}", shown, re.MULTILINE), shown
     landed = list((newcomer.folder / "fleet" / "landing").rglob("*.seg"))
     assert {path.parent.name for path in landed} == {"readings", "logs", "system"}
 
-    if LONG:  # Spark needs a minute; tests/spark run these two commands too
-        newcomer.type(ingest)
+    assert "; 0 duplicates skipped, 0 quarantined" in newcomer.type(ingest)
+    if LONG:  # Spark needs a minute; tests/spark run this command too
         newcomer.type(report)
         assert (newcomer.folder / "report" / "index.html").is_file()
     newcomer.stop("centre")
