@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 PROGRAMS: Final = ("chromium", "chromedriver")
 """The programs that `make browser-packages` installs."""
@@ -50,22 +51,26 @@ class Browser:
 
     def open(
         self,
-        page: Path,
+        page: Path | str,
         screen: tuple[int, int] = DESKTOP,
         scheme: Scheme = "light",
         media: str = "screen",
     ) -> None:
-        """Open a page with this screen and this colour scheme."""
+        """Open a file or an address with this screen and this colour scheme."""
         width, height = self._screen = screen
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1}
         self._command("Emulation.setDeviceMetricsOverride", mobile=width < 600, **metrics)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._command("Emulation.setEmulatedMedia", media=media, features=[feature])
-        self._driver.get(page.as_uri())
+        self._driver.get(page if isinstance(page, str) else page.as_uri())
 
     def evaluate(self, script: str, *arguments: object) -> Any:
         """Run a piece of JavaScript and return its value."""
         return self._driver.execute_script(script, *arguments)
+
+    def wait_for(self, script: str) -> Any:
+        """Run a piece of JavaScript until its value is true, and return it."""
+        return WebDriverWait(self._driver, LOAD_S).until(lambda _: self.evaluate(script))
 
     def follow(self, link: str) -> None:
         """Click the first link of this text."""
@@ -85,12 +90,14 @@ class Browser:
         return [str(entry["message"]) for entry in self._log("browser")]
 
     def requested_urls(self) -> list[str]:
-        """Return the addresses that pages of files requested since the last call."""
+        """Return the addresses that pages requested since the last call."""
         entries = [json.loads(entry["message"]) for entry in self._log("performance")]
         calls = [entry["message"] for entry in entries]
         sent = [each["params"] for each in calls if each["method"] == "Network.requestWillBeSent"]
         return [
-            str(each["request"]["url"]) for each in sent if each["documentURL"].startswith("file:")
+            str(each["request"]["url"])
+            for each in sent
+            if each["documentURL"].startswith(("file:", "http:"))
         ]
 
     def pdf(self) -> bytes:
@@ -120,14 +127,17 @@ class Browser:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Browser]:
-    """Start a browser with its profile in a folder of its own, and end it."""
+def chromium(profile: Path, *, loopback: bool = False) -> Iterator[Browser]:
+    """Start a browser with its profile in a folder of its own, and end it.
+
+    It reaches files alone or, with `loopback`, also the address 127.0.0.1.
+    """
     options = webdriver.ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
     for argument in (
         "--headless=new",
         f"--user-data-dir={profile}",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--host-resolver-rules=MAP * ~NOTFOUND" + (", EXCLUDE 127.0.0.1" if loopback else ""),
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-dev-shm-usage",
@@ -143,7 +153,12 @@ def chromium(profile: Path) -> Iterator[Browser]:
     try:
         driver.set_page_load_timeout(LOAD_S)
         driver.execute_cdp_cmd("Network.enable", {})
-        nothing = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        nothing = {
+            "offline": not loopback,
+            "latency": 0,
+            "downloadThroughput": 0,
+            "uploadThroughput": 0,
+        }
         driver.execute_cdp_cmd("Network.emulateNetworkConditions", nothing)
         yield Browser(driver)
     finally:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,17 +13,17 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from markdown_it import MarkdownIt
 
-pytest.importorskip("mkdocs", reason="mkdocs is not installed (the extra `docs`)")
-pytest.importorskip("material", reason="mkdocs-material is not installed (the extra `docs`)")
+from tests.helpers.documentation_site import ROOT, build_site, missing
 
-ROOT = Path(__file__).parents[2]
+if missing():
+    pytest.skip(missing(), allow_module_level=True)
+
 SPEC = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
 assert SPEC is not None
 assert SPEC.loader is not None
 SITE_PAGES = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SITE_PAGES)
 
-BUILD_S = 300
 BLOCKS = {"blockquote", "h1", "h2", "h3", "h4", "img", "li", "pre", "tr"}
 LOADING = {
     "data": {"object"},
@@ -67,18 +64,7 @@ class Html(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
-        cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_S,
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    return folder
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")
