@@ -178,7 +178,7 @@ deb: $(STAMP) ## dist/fieldpost_*.deb, from the wheels in dist, for Debian 12 an
 	@for each in $(DEBS); do deploy/debian/build fieldpost "$${each%:*}" "$${each#*:}"; done
 
 .PHONY: deb-fleet
-deb-fleet: $(STAMP) ## dist/fieldpost-fleet_*.deb, the centre, of 0.5 GB each
+deb-fleet: $(STAMP) ## dist/fieldpost-fleet_*.deb, the centre, of 0.6 GB each
 	@for each in $(DEBS); do deploy/debian/build fieldpost-fleet "$${each%:*}" "$${each#*:}"; done
 
 # The tests import what lies beside them: they run in a copy of this folder into which the wheel is unpacked.

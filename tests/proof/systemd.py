@@ -523,17 +523,22 @@ def debian_tree(trees: Path, debian: str) -> Path:
         subprocess.run([*command, tree], check=True, stdout=subprocess.DEVNULL)
         download = ["apt-get", "install", "-y", "-qq", "--download-only", "--no-install-recommends"]
         subprocess.run(["chroot", tree, *download, python, *DEPENDENCIES], check=True)
+    # Debian's installer writes this.
+    (tree / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 vm\n", "utf-8")
+    (tree / "etc/hostname").write_text("vm\n", "utf-8")
     return tree
 
 
 def packages(options: argparse.Namespace, root: Path) -> None:
     """Copy the packages, and newer ones that are made of them, to `root`, the home of root."""
-    for name, package in (("fieldpost", options.gateway), ("fieldpost-fleet", options.centre)):
-        if package is not None:
-            shutil.copy(package, root / f"{name}.deb")
-            for number in (NEWER, NEWEST):
-                changed = root / f"{name}-{number}.deb"
-                changed_package(package, changed, f"{number}+deb{options.debian}")
+    shutil.copy(options.gateway, root / "fieldpost.deb")
+    name, package = "fieldpost", options.gateway
+    if options.centre is not None:
+        shutil.copy(options.centre, root / "fieldpost-fleet.deb")
+        name, package = "fieldpost-fleet", options.centre
+    for number in (NEWER, NEWEST) if options.centre is None else (NEWER,):
+        changed = root / f"{name}-{number}.deb"
+        changed_package(package, changed, f"{number}+deb{options.debian}")
 
 
 def run_steps(machine: Machine, steps: list[Step]) -> bool:
