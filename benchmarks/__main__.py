@@ -35,8 +35,6 @@ from benchmarks import (
     wear,
 )
 
-RESULTS: Final = Path(__file__).with_name("results")
-
 SCRATCH: Final = Path(__file__).parents[1] / ".benchmarks"
 """Folder for the servers' data. It is on the checkout's disk because the system's temporary folder
 may be in memory, where fsync costs nothing."""
@@ -93,7 +91,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; default: all"
     )
     parser.add_argument("--quick", action="store_true", help="only check that the topics run")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the pages")
+    parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the pages")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder on the measured disk")
     options = parser.parse_args(arguments)
     options.topics = options.topics or list(TOPICS)

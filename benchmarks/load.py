@@ -60,7 +60,7 @@ class Measurement:
     `machine` is the processor time of all processes, including this one; `median` and `slow` are
     the median and the 99th percentile of the latencies. `sent` counts all exchanges since the
     start; `missing` and `repeated` count the messages that an MQTT subscriber did not receive, and
-    those that it received again.
+    those that it received again. `written` is the bytes that the server has had written to disks.
     """
 
     exchanges: int
@@ -75,6 +75,7 @@ class Measurement:
     sent: int = 0
     missing: int = 0
     repeated: int = 0
+    written: int = 0
 
     @property
     def rate(self) -> float:
@@ -131,9 +132,10 @@ def measure_exchanges(
             assert process.stdout is not None
             begin = process.stdout.readline()
             everything, before = machine.busy(), usage.processor(server)
+            written = usage.written(server)
             end = process.stdout.readline()
             used = usage.processor(server).since(before)
-            everything = machine.busy() - everything
+            everything, written = machine.busy() - everything, usage.written(server) - written
             if restart is not None:
                 print(restart(), file=process.stdin, flush=True)
             found = process.stdout.readline()
@@ -143,11 +145,31 @@ def measure_exchanges(
     if (begin, end) != ("measuring\n", "measured\n") or process.returncode:
         raise LoadError(f"the load generator failed: {' '.join(command)[:500]}")
     measured = Measurement(
-        server_main=used.main, server_others=used.others, machine=everything, **json.loads(found)
+        server_main=used.main,
+        server_others=used.others,
+        machine=everything,
+        written=written,
+        **json.loads(found),
     )
     if not measured.exchanges:
         raise LoadError(f"no exchange of {measured.errors} was right")
     return measured
+
+
+def session_memory(options: Mapping[str, object], server: int) -> int:
+    """Return the resident bytes of a server while the connections are logged in and idle."""
+    command = exchange_command({**options, "hold": 1}, 0.0, 0.0)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        limit = threading.Timer(MARGIN, process.kill)
+        limit.start()
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"connected\n":
+                raise LoadError(f"not all sessions are there: {' '.join(command)[:500]}")
+            return usage.memory(server).rss
+        finally:
+            limit.cancel()
+            process.kill()
 
 
 class Connection:

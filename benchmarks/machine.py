@@ -36,10 +36,10 @@ class Sync(NamedTuple):
     slow: float
 
 
-def describe(folder: Path) -> str:
+def describe(folder: Path, command: str = "python -m benchmarks") -> str:
     """Return the lines at the head of each page; measures the disk of `folder`."""
     now = datetime.now(UTC)
-    return f"Measured {now:%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.  \n{environment(folder)}"
+    return f"Measured {now:%Y-%m-%d %H:%M} UTC by `{command}`.  \n{environment(folder)}"
 
 
 def environment(folder: Path) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from benchmarks import load, peers
@@ -24,6 +23,7 @@ PLAN: Final = Plan(
     qos=(0, 1, 2),
     subscribers=("", AWAY),
     version=V5,
+    cuts=0,
 )
 
 SUBSCRIBERS: Final = {"": "none", AWAY: "away", "live": "connected"}
@@ -85,7 +85,7 @@ def _recover(plan: Plan, peer: Peer, qos: int, folder: Path) -> Measurement:
     with ExitStack() as stack:  # the server is killed when the stack closes
         server = stack.enter_context(peers.start(plan, peer, folder))
         case = Case(plan.payloads[0], min(RECOVERED, *plan.connections), qos, AWAY)
-        options = peers.load_options(plan, case, peer, server)
+        options = peers.load_options(plan, case, peer, server.address)
 
         def restart() -> int:
             stack.close()
@@ -142,16 +142,7 @@ def _recovered(found: PeerRuns) -> str:
 
 def goals(found: PeerRuns) -> list[Goal]:
     """Compare the ratios with what is wanted, and count the gateway's lost messages."""
-    reached: list[Goal] = []
-    for qos, connections, one, other, aim in AIMS:
-        case = Case("log", connections, qos)
-        if compared := peers.ratios(found.runs.get(case, {}), one, other):
-            labels, ratio = (found.peers[one].label, found.peers[other].label), median(compared)
-            text = (
-                f"QoS {qos}, {connections} connections: {labels[0]} has {ratio:.2f} times the rate"
-                f" of {labels[1]} (goal: {aim:g})"
-            )
-            reached.append(Goal(text, ratio >= aim))
+    reached = peers.rate_goals(found, AIMS)
     kept = [
         (name, each)
         for case, runs in found.runs.items()

@@ -1,11 +1,14 @@
-"""Servers that are compared: gateways of one or two checkouts, mosquitto, Prosody.
+"""Servers that are compared: gateways of one or two checkouts, mosquitto, NATS, Prosody, RabbitMQ.
 
-Each runs on a free loopback port with its data in a folder of its own, and is killed at the end.
+Each runs on a free loopback port with its data in a folder of its own, and is killed at the end,
+except RabbitMQ.
 """
 
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -69,9 +72,39 @@ autosave_on_changes true
 _SQLITE: Final = """
 global_plugin {plugin}
 plugin_opt_db_file {folder}/mosquitto.sqlite
+"""
+_SYNC: Final = """
 plugin_opt_sync full
 plugin_opt_flush_period 0
 """
+
+_NATS: Final = """
+listen = "127.0.0.1:{port}"
+server_name = "nats"
+jetstream {{ store_dir = "{folder}/data", {more} }}
+authorization {{ users = [
+{users}
+] }}
+"""
+STREAM: Final = {
+    "name": NODE,
+    "subjects": [f"{NODE}.*"],
+    "retention": "limits",
+    "storage": "file",
+    "num_replicas": 1,
+}
+"""The stream of NATS to which all accounts publish."""
+
+_RABBITMQ: Final = """
+listeners.tcp.1 = 127.0.0.1:{port}
+load_definitions = {folder}/definitions.json
+log.console = false
+log.file.level = warning
+disk_free_limit.absolute = 100MB
+"""
+_PERMISSIONS: Final = {"vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+RABBITMQ: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""RabbitMQ's program, which does not change the user, as that in /usr/sbin does."""
 
 _PROSODY: Final = """
 run_as_root = {root}
@@ -105,13 +138,15 @@ def find_program(name: str) -> str | None:
 
 class Options(NamedTuple):
     """The folder of a server, its number of accounts, a gateway's checkout, seconds by which fsync
-    is slower, and the root folder of a Debian system from which mosquitto is taken."""
+    is slower, the root folder of a Debian system from which the program is taken if the server has
+    `other_root`, and a command that runs the server."""
 
     folder: Path
     accounts: int
     checkout: Path = CHECKOUT
     fsync_delay: float = 0.0
     root: Path | None = None
+    tool: Sequence[str] = ()
 
     def environment(self) -> dict[str, str]:
         """Return the variables that delay fsync."""
@@ -133,14 +168,18 @@ class Peer(NamedTuple):
     checkout: Path = CHECKOUT
     fsync_delay: float = 0.0
     needs: str = ""
-    """A program that must be installed."""
+    """A program that must be installed, and in a Debian system the name of its package."""
     other_root: bool = False
     """Whether the program is in another Debian system, whose root folder is an option."""
+    alone: bool = False
+    """Whether no other server may run, because this one is busy even without load."""
+    qos: int = 2
+    """Of a protocol with one QoS: 2 if an exchange delivers exactly once, else 1."""
 
     def is_installed(self, root: Path | None) -> bool:
         """Return whether the program is installed; `root` is the other system's root folder."""
         if self.other_root:
-            return root is not None
+            return root is not None and (root / "usr/sbin" / self.needs).exists()
         return not self.needs or find_program(self.needs) is not None
 
 
@@ -153,7 +192,7 @@ def gateway(options: Options, *, raised: bool = True, protocol: str = "xmpp") ->
     _prepare(options, protocol)
     if not raised:
         _restore_defaults(options.folder / "fieldpost.toml")
-    with _running(options, [], protocol, cut=True) as running:
+    with _running(options, options.tool, protocol, cut=True) as running:
         yield running
     server.check_effects(options.folder)
 
@@ -188,7 +227,7 @@ def _prepare(options: Options, protocol: str) -> None:
 
 
 def _running(
-    options: Options, tool: list[str], protocol: str, *, cut: bool
+    options: Options, tool: Sequence[str], protocol: str, *, cut: bool
 ) -> AbstractContextManager[Server]:
     return server.running(
         [*tool, sys.executable, "-m", "edge", "run", "--dir", str(options.folder)],
@@ -208,21 +247,21 @@ def _restore_defaults(configuration: Path) -> None:
 
 @contextmanager
 def mosquitto(
-    options: Options, *, save: bool = False, sqlite: bool = False, tls: bool = False
+    options: Options, *, save: bool = False, sqlite: str | None = None, tls: bool = False
 ) -> Iterator[Server]:
     """Run a mosquitto that keeps everything in memory, or saves on each change.
 
-    With `save`, it writes its whole file at each save. With `sqlite`, it stores each change by its
-    plugin `persist-sqlite`, which version 2.1 has; `options.root` has this version. It keeps all
-    messages for a subscriber that is away. A folder that exists is used again.
+    With `save`, it writes its whole file at each save. With `sqlite`, the further options of its
+    plugin `persist-sqlite`, it stores each change; version 2.1, which `options.root` has, has this
+    plugin. It keeps all messages for a subscriber that is away. A folder that exists is used again.
     """
     folder, port, program = options.folder, _free_port(), [find_program("mosquitto") or "mosquitto"]
     folder.mkdir(parents=True, exist_ok=True)
     more = _SAVE.format(folder=folder) if save else ""
-    if sqlite:
+    if sqlite is not None:
         assert options.root is not None
         plugin = _find_file(options.root, "usr/lib/*/mosquitto*/*persist_sqlite.so")
-        more += _SQLITE.format(plugin=plugin, folder=folder)
+        more += _SQLITE.format(plugin=plugin, folder=folder) + sqlite
         program = _foreign_command(options.root, "usr/sbin/mosquitto")
     if tls:
         if not (folder / "pki").exists():
@@ -251,16 +290,16 @@ def _foreign_command(root: Path, program: str) -> list[str]:
 def _find_file(root: Path, pattern: str) -> Path:
     found = next(iter(sorted(root.glob(pattern))), None)
     if found is None:
-        raise ServerError(f"{root} has no {pattern}; is mosquitto 2.1 installed there?")
+        raise ServerError(f"{root} has no {pattern}; are mosquitto 2.1 and NATS installed there?")
     return found
 
 
 @contextmanager
 def prosody(options: Options) -> Iterator[Server]:
-    """Run a Prosody whose pubsub nodes are stored in SQLite."""
+    """Run a Prosody whose pubsub nodes are stored in SQLite. A folder that exists is used again."""
     folder, port = options.folder, _free_port()
     accounts = folder / "data" / DOMAIN.replace(".", "%2e") / "accounts"
-    accounts.mkdir(parents=True)
+    accounts.mkdir(parents=True, exist_ok=True)
     for number in range(options.accounts):
         (accounts / f"{device(number)}.dat").write_text(
             f'return {{ ["password"] = "{PASSWORD}"; }};\n', "utf-8"
@@ -282,10 +321,87 @@ def prosody(options: Options) -> Iterator[Server]:
         yield running
 
 
-def _listening(command: list[str], port: int, options: Options) -> AbstractContextManager[Server]:
+@contextmanager
+def nats(options: Options, *, more: str = "", foreign: bool = False) -> Iterator[Server]:
+    """Run a NATS server with JetStream, with `more` in its configuration of JetStream.
+
+    If `foreign`, the program is that of `options.root`. A folder that exists is used again.
+    """
+    folder, port, program = options.folder, _free_port(), [find_program("nats-server") or ""]
+    folder.mkdir(parents=True, exist_ok=True)
+    if foreign:
+        assert options.root is not None
+        program = _foreign_command(options.root, "usr/sbin/nats-server")
+    users = "\n".join(
+        f"{{ user: {device(number)}, password: {PASSWORD} }}" for number in range(options.accounts)
+    )
+    configuration = folder / "nats.conf"
+    configuration.write_text(
+        _NATS.format(port=port, folder=folder, more=more, users=users), "utf-8"
+    )
+    with _listening([*program, "-c", str(configuration)], port, options) as running:
+        yield running
+
+
+@contextmanager
+def rabbitmq(options: Options) -> Iterator[Server]:
+    """Run a RabbitMQ without plugins. A folder that exists is used again.
+
+    Its Erlang does not wait actively for work, which would count as processor time. It is stopped,
+    not killed: it stores the name of a new quorum queue some minutes later, or at its end, and a
+    queue without a name is empty when it starts again.
+    """
+    folder, port, distribution, epmd = options.folder, *(_free_port() for _ in range(3))
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [device(number) for number in range(options.accounts)]
+    salted = base64.b64encode(bytes(4) + hashlib.sha256(bytes(4) + PASSWORD.encode()).digest())
+    definitions = {
+        "vhosts": [{"name": "/"}],
+        "users": [{"name": n, "password_hash": salted.decode(), "tags": ""} for n in names],
+        "permissions": [{"user": name, **_PERMISSIONS} for name in names],
+    }
+    (folder / "definitions.json").write_text(json.dumps(definitions), "utf-8")
+    (folder / "enabled_plugins").write_text("[].\n", "ascii")
+    configuration = folder / "rabbitmq.conf"
+    configuration.write_text(_RABBITMQ.format(port=port, folder=folder), "utf-8")
+    more = {
+        "HOME": str(folder),
+        "RUNNING_UNDER_SYSTEMD": "1",  # the process is replaced by Erlang
+        "RABBITMQ_NODENAME": "benchmark@localhost",
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONFIG_FILE": str(configuration),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(epmd),
+    }
+    try:
+        with _listening([RABBITMQ], port, options, more, cut=False) as running:
+            yield running
+    finally:
+        command = ["epmd", "-port", str(epmd), "-kill"]
+        subprocess.run(command, capture_output=True, check=False)
+
+
+def _listening(
+    command: list[str],
+    port: int,
+    options: Options,
+    more: Mapping[str, str] | None = None,
+    *,
+    cut: bool = True,
+) -> AbstractContextManager[Server]:
     log = options.folder / "server.log"
-    wait = partial(_connect, port)
-    return server.running(command, log, cut=True, wait=wait, env=options.environment())
+    return server.running(
+        [*options.tool, *command],
+        log,
+        cut=cut,
+        wait=partial(_connect, port),
+        env=options.environment() | dict(more or {}),
+    )
 
 
 def _connect(port: int, started: Started) -> Target:
@@ -324,31 +440,53 @@ DURABLE: Final[dict[str, Peer]] = {
         subscriber="away",
         needs="mosquitto",
     ),
+    "mosquitto-sqlite-default": Peer(
+        "mosquitto 2.1, persist-sqlite, default",
+        partial(mosquitto, sqlite=""),
+        "mqtt",
+        needs="mosquitto",
+        other_root=True,
+    ),
     "mosquitto-sqlite": Peer(
         "mosquitto 2.1, persist-sqlite",
-        partial(mosquitto, sqlite=True),
+        partial(mosquitto, sqlite=_SYNC),
         "mqtt",
         needs="mosquitto",
         other_root=True,
     ),
     "mosquitto-sqlite-queue": Peer(
         "mosquitto 2.1, persist-sqlite, with a subscriber that is away",
-        partial(mosquitto, sqlite=True),
+        partial(mosquitto, sqlite=_SYNC),
         "mqtt",
         subscriber="away",
         needs="mosquitto",
         other_root=True,
     ),
     "mosquitto-memory": Peer("mosquitto, in memory", mosquitto, "mqtt", needs="mosquitto"),
-    "prosody": Peer("Prosody, publish with SQLite", prosody, "pubsub", needs="prosody"),
+    "prosody": Peer("Prosody, publish with SQLite", prosody, "pubsub", needs="prosody", qos=1),
+    "nats": Peer("NATS JetStream, default", nats, "nats", needs="nats-server", qos=1),
+    "nats-sync": Peer(
+        "NATS JetStream, sync_interval: always",
+        partial(nats, more="sync_interval: always", foreign=True),
+        "nats",
+        needs="nats-server",
+        other_root=True,
+        qos=1,
+    ),
+    "rabbitmq": Peer(
+        "RabbitMQ, quorum queue", rabbitmq, "amqp", needs="rabbitmq-server", alone=True, qos=1
+    ),
+    "gateway-mqtt": Peer("the gateway, MQTT", partial(gateway, protocol="mqtt"), "mqtt"),
 }
 """The servers of the topic `peers`."""
 
 MQTT: Final[dict[str, Peer]] = {
-    "gateway-mqtt": Peer("the gateway", partial(gateway, protocol="mqtt"), "mqtt"),
+    "gateway-mqtt": DURABLE["gateway-mqtt"],
     "mosquitto-memory": DURABLE["mosquitto-memory"],
     "mosquitto-sqlite": DURABLE["mosquitto-sqlite"],
-    "gateway-mqtts": Peer("the gateway, TLS", partial(gateway, protocol="mqtts"), "mqtt", tls=True),
+    "gateway-mqtts": Peer(
+        "the gateway, MQTT, TLS", partial(gateway, protocol="mqtts"), "mqtt", tls=True
+    ),
     "mosquitto-memory-tls": Peer(
         "mosquitto, in memory, TLS",
         partial(mosquitto, tls=True),
@@ -358,7 +496,7 @@ MQTT: Final[dict[str, Peer]] = {
     ),
     "mosquitto-sqlite-tls": Peer(
         "mosquitto 2.1, persist-sqlite, TLS",
-        partial(mosquitto, sqlite=True, tls=True),
+        partial(mosquitto, sqlite=_SYNC, tls=True),
         "mqtt",
         tls=True,
         needs="mosquitto",

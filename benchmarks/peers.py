@@ -1,15 +1,17 @@
-"""Benchmark: durable exchanges through the gateway, mosquitto and Prosody, alternating in one run.
+"""Benchmark: exchanges through the gateway and other brokers, and what each loses in power cuts.
 
 `python -m benchmarks.peers` measures what its options select, for example two checkouts against
-each other: `python -m benchmarks.peers --other ../before --peers gateway --connections 50`. The
-topic `mqtt` has the same options.
+each other: `python -m benchmarks.peers --other ../before --peers gateway --connections 50`. With
+`--write`, it writes its page, and its short table in the README. The topic `mqtt` has the same
+options.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,13 +19,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from benchmarks import load, machine, native, payload, report, usage
+from benchmarks import load, machine, native, payload, power_cuts, readme, report, usage
 from benchmarks.load import Measurement
-from benchmarks.peer_servers import CREATE, DURABLE, PEERS, PUBSUB, Options, Peer, find_program
+from benchmarks.peer import Target
+from benchmarks.peer_servers import (
+    CREATE,
+    DURABLE,
+    NODE,
+    PEERS,
+    PUBSUB,
+    STREAM,
+    Options,
+    Peer,
+)
+from benchmarks.power_cuts import PowerCuts
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import Server
 from edge.mqtt.packets import V5, V311
@@ -38,6 +53,13 @@ TITLES: Final = {"log": "Log events with a tag", "sensor": "Sensor data"}
 DELAYED: Final = ("gateway", "other")
 """Servers that are also measured with slow fsync."""
 
+MORE_OPTIONS: Final = {
+    "pubsub": {"to": PUBSUB, "first": CREATE},
+    "nats": {"to": NODE, "first": json.dumps(STREAM)},
+    "amqp": {"to": NODE},
+}
+"""Options of the load generator by protocol."""
+
 QUIET: Final = 0.05
 """Share of a core below which a server counts as idle."""
 
@@ -46,30 +68,41 @@ SETTLE_TIME: Final = 10.0
 
 ABOUT: Final = (
     "One load generator in C, closed loop, with {window} exchange{s} in flight for each"
-    " connection; each connection has an account of its own, and every answer is checked. An"
-    " exchange is `assured`, `received`, `deliver`, empty result at the gateway; QoS 2 with a"
-    " persistent session and a retained message at mosquitto, without a subscriber, or with one"
-    " that is away and gets all messages after the measurement (its queue is empty at the start);"
-    " a published item with its result at Prosody. The gateway answers after its commit is synced;"
-    " mosquitto acknowledges before it saves. The gateway's limits of rate and its card's write"
-    " budget are raised, except in the default configuration: that reads 100 stanzas a second from"
-    " a connection after the first 500, and batches commits above its budget."
+    " connection; each connection has an account of its own, and every answer is checked. Exactly"
+    " once, an exchange is `assured`, `received`, `deliver`, empty result at the gateway, and QoS 2"
+    " over MQTT. At least once, it is QoS 1 over MQTT, a message that a stream of NATS JetStream"
+    " acknowledges, a persistent message that a quorum queue of RabbitMQ confirms, or an item"
+    " published to Prosody. Over MQTT, sessions are persistent and messages retained, without a"
+    " subscriber, or with one that is away and gets all messages after the measurement (its queue"
+    " is empty at the start). The gateway's limits of rate and its card's write budget are raised,"
+    " except in the default configuration: that reads 100 stanzas a second from a connection after"
+    " the first 500, and batches commits above its budget."
 )
 
 ABOUT_MOSQUITTO: Final = (
     "The plugin `persist-sqlite` has `sync full` and `flush_period 0`, so that each change is"
-    " committed to SQLite, after its acknowledgement; without it, mosquitto writes its whole file"
-    " at each save, or keeps all in memory. After each measurement with MQTT, a subscriber counts"
-    " the messages that the server has: all, if it was subscribed; else each connection's last one,"
-    " because that is retained."
+    " committed to SQLite, except where it has its defaults; without it, mosquitto writes its whole"
+    " file at each save, or keeps all in memory. After each measurement with MQTT, a subscriber"
+    " counts the messages that the server has: all, if it was subscribed; else each connection's"
+    " last one, because that is retained."
 )
 
 ABOUT_VALUES: Final = (
-    "All servers run throughout, and are measured in turn in {rounds} round{s}. Values are medians"
+    "All servers run throughout, and are measured in turn in {rounds} round{s}, except RabbitMQ:"
+    " that runs alone, after the others have ended. Values are medians"
     " of the rounds, with the lowest and highest in brackets; the ratio is that of the gateway's"
     " rate to this rate in the same round. Processor time is the server's, in us per exchange; the"
-    " generator's is in % of one core."
+    " generator's is in % of one core. The bytes written are those of /proc/PID/io, per exchange:"
+    " whole pages, without the file system's journal."
 )
+
+ABOUT_MEMORY: Final = (
+    "Resident memory of the server's process: after its start, and with {sessions} sessions that"
+    " are idle, without TLS unless the server's name says so."
+)
+
+LEVELS: Final = {0: "at most once", 1: "at least once", 2: "exactly once"}
+"""Guarantees of delivery, by the QoS of MQTT."""
 
 ABOUT_SYNCS: Final = (
     "With a slower fsync, the last column compares the rate with what one sync a group allows:"
@@ -91,11 +124,13 @@ class Plan(NamedTuple):
     window: int = 1
     fsync_ms: Sequence[float] = ()
     other: Path | None = None
-    mosquitto_root: Path | None = None
+    chroot: Path | None = None
+    cuts: int = 20
+    """Power cuts of each server."""
     base: str = "gateway"
-    """The server with which all others are compared."""
-    qos: Sequence[int] = (2,)
-    """Of MQTT."""
+    """The server with which all others are compared, or `gateway-mqtt` if it has no run."""
+    qos: Sequence[int] = (1, 2)
+    """Of MQTT; other protocols have one of them (`Peer.qos`)."""
     subscribers: Sequence[str] = ("",)
     """Of MQTT, for servers whose subscriber is not always the same."""
     version: int = V311
@@ -105,7 +140,12 @@ class Plan(NamedTuple):
         """Return a plan that only checks that everything runs."""
         few = tuple(min(count, 4) for count in self.connections[:2])
         return self._replace(
-            connections=few, payloads=self.payloads[:1], rounds=1, seconds=0.3, warm_up=0.1
+            connections=few,
+            payloads=self.payloads[:1],
+            rounds=1,
+            seconds=0.3,
+            warm_up=0.1,
+            cuts=min(self.cuts, 1),
         )
 
 
@@ -129,6 +169,9 @@ class PeerRuns(NamedTuple):
 
     peers: dict[str, Peer]
     runs: dict[Case, dict[str, list[Measurement]]]
+    memory: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    """Of each server: its resident bytes after its start, and with idle sessions."""
+    cuts: Mapping[str, PowerCuts] = MappingProxyType({})
     recovered: Mapping[tuple[str, int], Measurement] = MappingProxyType({})
     """By server and QoS of MQTT: what a server has kept that was killed and started again."""
 
@@ -141,48 +184,93 @@ def measure(settings: Settings) -> Topic:
 
 
 def run(plan: Plan, folder: Path) -> PeerRuns:
-    """Start all servers and measure them in turn, with a different one first in each round."""
+    """Measure all servers, in turn if they can run beside each other; then cut their power."""
     usage.raise_descriptors()
     peers = select(plan)
-    names = list(peers)
-    cases = [
-        Case(name, count, qos, subscriber)
-        for name in plan.payloads
-        for qos in plan.qos
-        for subscriber in plan.subscribers
-        for count in plan.connections
-        if qos or subscriber != AWAY  # no message of QoS 0 waits for a subscriber
-    ]
-    runs: dict[Case, dict[str, list[Measurement]]] = {
-        case: {name: [] for name in names} for case in cases
-    }
+    together = [name for name, peer in peers.items() if not peer.alone]
+    groups = [together, *([name] for name, peer in peers.items() if peer.alone)]
+    runs: dict[Case, dict[str, list[Measurement]]] = {}
+    for case in _cases(plan):
+        if names := [name for name, peer in peers.items() if _takes(peer, case.qos)]:
+            runs[case] = {name: [] for name in names}
+    memory: dict[str, tuple[int, int]] = {}
+    for names in filter(None, groups):
+        chosen = {name: peers[name] for name in names}
+        memory |= _measure_in_turn(plan, chosen, folder, runs)
+    return PeerRuns(peers, runs, memory, _cut_all(plan, peers, folder))
+
+
+def _cases(plan: Plan) -> Iterator[Case]:
+    for name in plan.payloads:
+        for qos in plan.qos:
+            for subscriber in plan.subscribers:
+                if qos or subscriber != AWAY:  # no message of QoS 0 waits for a subscriber
+                    for count in plan.connections:
+                        yield Case(name, count, qos, subscriber)
+
+
+def _takes(peer: Peer, qos: int) -> bool:
+    return peer.protocol == "mqtt" or peer.qos == qos
+
+
+def _measure_in_turn(
+    plan: Plan,
+    peers: dict[str, Peer],
+    folder: Path,
+    found: dict[Case, dict[str, list[Measurement]]],
+) -> dict[str, tuple[int, int]]:
+    """Start some servers and measure them in turn, with a different one first in each round.
+
+    Add to the measurements; return the memory of each server.
+    """
+    names, memory = list(peers), {}
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(start(plan, peer, folder / name))
             for name, peer in peers.items()
         }
+        for name, server in servers.items():
+            idle = usage.memory(server.pid).rss
+            case = Case(plan.payloads[0], max(plan.connections))
+            options = load_options(plan, case, peers[name], server.address)
+            memory[name] = idle, load.session_memory(options, server.pid)
         for turn in range(plan.rounds):
             first = turn % len(names)
-            for case in cases:
-                for name in names[first:] + names[:first]:
+            for case, runs in found.items():
+                for name in filter(runs.__contains__, names[first:] + names[:first]):
                     server = servers[name]
-                    options = load_options(plan, case, peers[name], server)
+                    options = load_options(plan, case, peers[name], server.address)
                     times = plan.warm_up, plan.seconds
                     measured = load.measure_exchanges(options, *times, server.pid)
-                    runs[case][name].append(measured)
+                    runs[name].append(measured)
                     _settle(server.pid)
-                    print(
+                    _report(
                         f"round {turn + 1}, {', '.join(map(str, case))}: {name}"
-                        f" {measured.rate:.0f}/s, {measured.missing} missing",
-                        file=sys.stderr,
-                        flush=True,
+                        f" {measured.rate:.0f}/s, {measured.missing} missing"
                     )
-    return PeerRuns(peers, runs)
+    return memory
+
+
+def _cut_all(plan: Plan, peers: dict[str, Peer], folder: Path) -> dict[str, PowerCuts]:
+    """Cut the power of each server whose cuts can be observed."""
+    found: dict[str, PowerCuts] = {}
+    for name, peer in peers.items():
+        if plan.cuts and power_cuts.is_possible(peer):
+            case = Case(plan.payloads[0], power_cuts.CONNECTIONS)
+            options = _options(plan, peer, folder / f"{name}-cuts", case.connections)
+            ask = partial(load_options, plan, case, peer)
+            found[name] = power_cuts.measure(peer, options, ask, plan.cuts)
+            _report(f"power cuts: {name}, {found[name].missing} missing")
+    return found
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def select(plan: Plan) -> dict[str, Peer]:
     """Return the servers to start: those that are selected and installed, and their variants."""
-    root = plan.mosquitto_root
+    root = plan.chroot
     chosen = {name: PEERS[name] for name in plan.peers if PEERS[name].is_installed(root)}
     if plan.other is not None:
         for name, peer in tuple(chosen.items()):
@@ -201,19 +289,20 @@ def select(plan: Plan) -> dict[str, Peer]:
 
 def start(plan: Plan, peer: Peer, folder: Path) -> AbstractContextManager[Server]:
     """Run a server with its data in a folder; one that exists is used again."""
-    accounts, root = max(plan.connections), plan.mosquitto_root
-    return peer.start(Options(folder, accounts, peer.checkout, peer.fsync_delay, root))
+    return peer.start(_options(plan, peer, folder, max(plan.connections)))
 
 
-def load_options(plan: Plan, case: Case, peer: Peer, server: Server) -> dict[str, object]:
+def _options(plan: Plan, peer: Peer, folder: Path, accounts: int) -> Options:
+    return Options(folder, accounts, peer.checkout, peer.fsync_delay, plan.chroot)
+
+
+def load_options(plan: Plan, case: Case, peer: Peer, address: Target) -> dict[str, object]:
     """Return the options of the load generator."""
     body = PAYLOADS[case.payload]
-    options = load.exchange_options(server.address, case.connections, body, tls=peer.tls)
+    options = load.exchange_options(address, case.connections, body, tls=peer.tls)
     options |= {"protocol": peer.protocol, "window": plan.window, "version": plan.version}
     options |= {"qos": case.qos, "subscriber": peer.subscriber or case.subscriber}
-    if peer.protocol == "pubsub":
-        options |= {"to": PUBSUB, "first": CREATE}
-    return options
+    return options | MORE_OPTIONS.get(peer.protocol, {})
 
 
 def _settle(pid: int) -> None:
@@ -236,9 +325,26 @@ def topic(plan: Plan, found: PeerRuns) -> Topic:
     ]
     if plan.fsync_ms:
         blocks.append(ABOUT_SYNCS)
-    blocks += case_blocks(plan, found, lambda case: case.title)
+    blocks += case_blocks(plan, found, lambda case: f"{case.title}, {LEVELS[case.qos]}")
+    blocks += _memory_blocks(plan, found)
+    if found.cuts:
+        by_label = {found.peers[name].label: each for name, each in found.cuts.items()}
+        blocks += power_cuts.blocks(by_label)
     title = "Exchanges through the gateway and through other servers"
-    return Topic("peers", title, blocks, goals(found))
+    return Topic("peers", title, blocks, goals(found), readme.comparison(found))
+
+
+def _memory_blocks(plan: Plan, found: PeerRuns) -> Iterator[str]:
+    sessions = max(plan.connections)
+    yield "## Memory"
+    yield ABOUT_MEMORY.format(sessions=sessions)
+    yield table(
+        ("", "idle, MB", f"{sessions} sessions, MB"),
+        (
+            (found.peers[name].label, f"{idle / 1e6:.1f}", f"{full / 1e6:.1f}")
+            for name, (idle, full) in found.memory.items()
+        ),
+    )
 
 
 def about_values(plan: Plan) -> str:
@@ -258,18 +364,15 @@ def versions(plan: Plan) -> str:
     other = plan.other
     lines = [] if other is None else [f"The other checkout: {machine.describe_checkout(other)}."]
     chosen = [PEERS[name] for name in plan.peers if PEERS[name].needs]
-    needed = dict.fromkeys((peer.needs, peer.other_root) for peer in chosen)
-    for name, other_root in needed:
-        root = plan.mosquitto_root if other_root else None
-        where = " with persist-sqlite" if other_root else ""
-        missing = other_root and root is None
-        version = None if missing or not _has(name, root) else _package_version(name, root)
-        lines.append(f"{name}{where}: {version or 'not installed, so not measured'}.")
+    for peer in {(peer.needs, peer.other_root): peer for peer in chosen}.values():
+        where = " of the other system" if peer.other_root else ""
+        version = "not installed, so not measured"
+        if peer.is_installed(plan.chroot):
+            version = _package_version(peer.needs, plan.chroot if peer.other_root else None)
+        lines.append(f"{peer.needs}{where}: {version}.")
+    if plan.cuts and shutil.which("strace") is None:
+        lines.append("strace: not installed, so no power cuts.")
     return "  \n".join(lines)
-
-
-def _has(name: str, root: Path | None) -> bool:
-    return root is not None or find_program(name) is not None
 
 
 def _package_version(name: str, root: Path | None) -> str:
@@ -288,24 +391,26 @@ def _table(
     head = (
         *("", "exchanges/s", "gateway / this", "median, ms", "99 %, ms"),
         *("main thread, us", "other threads, us", "generator, %", "wrong answers"),
-        *("missing messages", "repeated"),
+        *("missing messages", "repeated", "written, bytes"),
     )
+    base = plan.base if plan.base in runs else "gateway-mqtt"
     rows: list[tuple[object, ...]] = []
     for name, each in runs.items():
-        compared = ratios(runs, plan.base, name)
+        compared = ratios(runs, base, name)
         allowed = _of_allowed(plan.window * case.connections, name, peers[name], runs)
         rows.append(
             (
                 peers[name].label,
                 spread([run.rate for run in each], number),
-                "" if name == plan.base else spread(compared, "{:.2f}".format),
-                milliseconds(statistics.median(run.median for run in each)),
-                milliseconds(statistics.median(run.slow for run in each)),
-                number(statistics.median(1e6 * run.server_main / run.exchanges for run in each)),
-                number(statistics.median(1e6 * run.server_others / run.exchanges for run in each)),
-                f"{statistics.median(100 * run.load / run.seconds for run in each):.0f}",
+                "" if name == base else spread(compared, "{:.2f}".format),
+                milliseconds(median(run.median for run in each)),
+                milliseconds(median(run.slow for run in each)),
+                number(median(1e6 * run.server_main / run.exchanges for run in each)),
+                number(median(1e6 * run.server_others / run.exchanges for run in each)),
+                f"{median(100 * run.load / run.seconds for run in each):.0f}",
                 *(sum(run.errors for run in each), sum(run.missing for run in each)),
                 sum(run.repeated for run in each),
+                number(median(run.written / run.exchanges for run in each)),
                 *([spread(allowed, "{:.2f}".format)] if plan.fsync_ms else []),
             )
         )
@@ -336,46 +441,50 @@ def spread(values: Sequence[float], show: Callable[[float], str]) -> str:
     """Format the median, and the lowest and the highest value."""
     if not values:
         return ""
-    low, middle, high = min(values), statistics.median(values), max(values)
+    low, middle, high = min(values), median(values), max(values)
     return show(middle) if low == high else f"{show(middle)} ({show(low)} to {show(high)})"
 
 
 AIMS: Final = (
-    (1, "gateway", "mosquitto-queue", 1.0),
-    (50, "gateway", "mosquitto-queue", 3.0),
-    (50, "other", "mosquitto-queue", 2.0),
-    (500, "gateway", "mosquitto-queue", 1.25),
-    (50, "gateway", "mosquitto-memory", 0.15),
-    (50, "gateway", "prosody", 20.0),
-    (50, "gateway-tls", "gateway", 0.6),
+    (2, 1, "gateway", "mosquitto-queue", 1.0),
+    (2, 50, "gateway", "mosquitto-queue", 3.0),
+    (2, 50, "other", "mosquitto-queue", 2.0),
+    (2, 500, "gateway", "mosquitto-queue", 1.25),
+    (2, 50, "gateway", "mosquitto-memory", 0.15),
+    (1, 50, "gateway-mqtt", "prosody", 20.0),
+    (2, 50, "gateway-tls", "gateway", 0.6),
 )
-"""Connections, two servers, and the least ratio of their rates, for log events. The gateway keeps
-every message, so the goals compare it with the mosquitto that does: without a subscriber, what
-mosquitto saves is one retained message for each connection. The other checkout is taken for the
-gateway in pure Python, beside a compiled one."""
+"""QoS, connections, two servers, and the least ratio of their rates, for log events. The gateway
+keeps every message, so the goals compare it with the mosquitto that does: without a subscriber,
+what mosquitto saves is one retained message for each connection. The other checkout is taken for
+the gateway in pure Python, beside a compiled one."""
 
 SYNC_AIM: Final = 0.9
 """Least share of what one sync a group allows, with slow fsync and many connections."""
 
 
-def goals(found: PeerRuns) -> list[Goal]:
-    """Compare the ratios with what is wanted, as far as they were measured."""
+def rate_goals(found: PeerRuns, aims: Sequence[tuple[int, int, str, str, float]]) -> list[Goal]:
+    """Compare the ratios of rates with what is wanted (as in `AIMS`), if they were measured."""
     reached: list[Goal] = []
-    for connections, one, other, aim in AIMS:
-        compared = ratios(found.runs.get(Case("log", connections), {}), one, other)
-        if compared:
-            labels = found.peers[one].label, found.peers[other].label
-            ratio = statistics.median(compared)
+    for qos, connections, one, other, aim in aims:
+        if compared := ratios(found.runs.get(Case("log", connections, qos), {}), one, other):
+            labels, ratio = (found.peers[one].label, found.peers[other].label), median(compared)
             text = (
-                f"{connections} connections: {labels[0]} has {ratio:.2f} times the rate of"
-                f" {labels[1]} (goal: {aim:g})"
+                f"QoS {qos}, {connections} connections: {labels[0]} has {ratio:.2f} times the rate"
+                f" of {labels[1]} (goal: {aim:g})"
             )
             reached.append(Goal(text, ratio >= aim))
+    return reached
+
+
+def goals(found: PeerRuns) -> list[Goal]:
+    """Compare the ratios with what is wanted, as far as they were measured."""
+    reached = rate_goals(found, AIMS)
     for case, runs in found.runs.items():
         for name, peer in found.peers.items():
             share = _of_allowed(case.connections, name, peer, runs)
             if share and case.payload == "log" and case.connections > 1 and "gateway" in name:
-                ratio = statistics.median(share)
+                ratio = median(share)
                 text = (
                     f"{case.connections} connections: {peer.label}, has {ratio:.2f} of what one"
                     f" sync a group allows (goal: {SYNC_AIM})"
@@ -407,26 +516,41 @@ def main(
     parser.add_argument("--fsync-ms", nargs="+", type=float, default=(), metavar="MS",
                         help="measure also with an fsync that takes so much longer")  # fmt: skip
     parser.add_argument("--other", type=Path, metavar="DIR", help="a second checkout to measure")
-    parser.add_argument("--mosquitto-chroot", type=Path, metavar="DIR", dest="mosquitto_root",
-                        help="the root folder of a Debian system with mosquitto 2.1, for the peers"
-                        " mosquitto-sqlite (made by debootstrap, for example)")  # fmt: skip
+    parser.add_argument("--chroot", type=Path, metavar="DIR",
+                        help="the root folder of a Debian system with mosquitto 2.1 and NATS 2.10"
+                        " or later, for the peers mosquitto-sqlite and nats-sync")  # fmt: skip
+    parser.add_argument("--cuts", type=int, default=defaults.cuts, help="power cuts of each server")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--quick", action="store_true", help="only check that everything runs")
+    parser.add_argument("--write", action="store_true",
+                        help="write the page, and the table in the README")  # fmt: skip
     options = vars(parser.parse_args())
-    file, quick = options.pop("json"), options.pop("quick")
+    file, quick, write = (options.pop(name) for name in ("json", "quick", "write"))
     plan = defaults._replace(**options)
     if plan.other is not None:
         plan = plan._replace(other=plan.other.resolve())
-    if plan.mosquitto_root is not None:
-        plan = plan._replace(mosquitto_root=plan.mosquitto_root.resolve())
+    if plan.chroot is not None:
+        plan = plan._replace(chroot=plan.chroot.resolve())
     plan = plan.quick() if quick else plan
     native.FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=native.FOLDER) as folder:
-        head = machine.describe(Path(folder))
+        head = machine.describe(Path(folder), _command())
         found = run(plan, Path(folder))
     if file is not None:
         file.write_text(json.dumps(_as_json(plan, found), indent=1), "utf-8")
-    print(report.page(topic(plan, found), head))
+    result = topic(plan, found)
+    page = report.page(result, head)
+    print(page)
+    if write:
+        (report.RESULTS / f"{result.name}.md").write_text(page, "utf-8")
+        if result.summary:
+            readme.write(result.summary)
+
+
+def _command() -> str:
+    """Return the command line; folders of this machine tell others nothing."""
+    words = ["DIR" if Path(word).is_dir() else word for word in sys.argv[1:]]
+    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *words])
 
 
 def _as_json(plan: Plan, found: PeerRuns) -> dict[str, object]:

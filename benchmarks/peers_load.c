@@ -5,6 +5,9 @@
  *   pubsub   an XMPP server: publish an item to a node, result
  *   mqtt     MQTT 3.1.1 or 5.0: a retained PUBLISH at QoS 0, 1 or 2, until it is acknowledged; at
  *            QoS 0, PINGRESP answers for all that a connection has sent before its PINGREQ
+ *   nats     NATS JetStream: publish to a stream, its acknowledgement
+ *   amqp     AMQP 0.9.1 (RabbitMQ): publish a persistent message to a durable quorum queue, its
+ *            confirmation
  * Each connection logs in to an account of its own, sensor0000 and so on, all with one password.
  * XMPP uses SASL PLAIN where the server offers it, else SCRAM-SHA-256. With tls=1, XMPP uses
  * STARTTLS and MQTT begins with TLS; the certificate is not verified. Every answer must be the
@@ -21,7 +24,8 @@
  * answers, processor seconds of this process, latency quantiles in seconds, all exchanges since the
  * start, how many messages the subscriber has not received, and how many again.
  *
- * With restart=1, the exchanges go on until the server is killed; then the port of a new one is read
+ * With hold=1, the line `connected` follows the logins, and exchanges begin when standard input has a
+ * line. With restart=1, the exchanges go on until the server is killed; then the port of a new one is read
  * from standard input, which the subscriber asks for the messages that were acknowledged.
  */
 #define _GNU_SOURCE
@@ -61,7 +65,7 @@ enum {
 
 static struct {
     const char *protocol, *host, *domain, *to, *password, *body, *first, *subscriber;
-    int port, connections, window, exchanges, tls, version, qos, restart;
+    int port, connections, window, exchanges, tls, version, qos, restart, hold;
     double warm_up, seconds, silence;
 } plan = {.window = 1, .version = 4, .qos = 2, .subscriber = "", .silence = 5};
 
@@ -82,14 +86,16 @@ static const struct option {
     {"seconds", .real = &plan.seconds},
     {"password", .text = &plan.password},
     {"domain", .text = &plan.domain},           /* XMPP domain of the accounts */
-    {"to", .text = &plan.to},                   /* XMPP address of requests */
+    {"to", .text = &plan.to},                   /* XMPP address of requests, or AMQP queue */
     {"body", .text = &plan.body},               /* payload: of the message, the item, PUBLISH */
-    {"first", .text = &plan.first},             /* stanza that the first connection sends before */
+    {"first", .text = &plan.first},             /* that the first connection sends before: a stanza,
+                                                   or the configuration of a NATS stream */
     {"version", .integer = &plan.version},      /* of MQTT: 4 (3.1.1) or 5 */
     {"qos", .integer = &plan.qos},              /* of MQTT */
     {"subscriber", .text = &plan.subscriber},   /* of MQTT: away, live or empty */
     {"silence", .real = &plan.silence},         /* after which no more messages are expected */
     {"restart", .integer = &plan.restart},
+    {"hold", .integer = &plan.hold},
 };
 
 struct slot {                 /* an exchange in flight */
@@ -97,6 +103,7 @@ struct slot {                 /* an exchange in flight */
     bool second;              /* the first answer has arrived */
     bool unanswered;
     double began;
+    uint64_t tag;             /* of AMQP: the message's number in its channel */
     uint32_t acknowledged;    /* messages */
     uint32_t received;        /* messages, by the subscriber */
     uint32_t last_received;   /* number of a message */
@@ -107,6 +114,7 @@ struct connection {
     int window;               /* exchanges in flight; the server can have a lower limit */
     bool must_ping;           /* messages were sent that PINGRESP is to answer for */
     SSL *tls;
+    uint64_t last_tag;        /* of AMQP */
     size_t used;              /* bytes of a partial answer in `buffer` */
     char buffer[BUFFER];
     struct slot slots[MAX_WINDOW];
@@ -666,6 +674,173 @@ static void answer_mqtt(struct connection *c, const char *data, size_t size) {
     advance(c, s, right, type != PUBREC);
 }
 
+/* NATS: lines of text. The subject of an answer tells its exchange, as an XMPP id does. */
+
+static void login_nats(struct connection *c) {
+    read_answer(c, "INFO ", "\r\n");
+    send_text(c,
+              "CONNECT {\"verbose\":false,\"pedantic\":false,\"user\":\"sensor%04d\","
+              "\"pass\":\"%s\"}\r\nSUB answers.%08x.%04x.> 1\r\nPING\r\n",
+              c->number, plan.password, run, c->number);
+    read_answer(c, "PONG", "\r\n");
+    if (c->number || !plan.first) return;
+    send_text(c, "PUB $JS.API.STREAM.CREATE.%s answers.%08x.0000.first %zu\r\n%s\r\n", plan.to, run,
+              strlen(plan.first), plan.first);
+    read_answer(c, "\"config\"", "}\r\n");
+}
+
+static void send_nats(struct connection *c, struct slot *s) {
+    char msg_id[32];
+    int slot = s - c->slots;
+    format_msg_id(msg_id, c, s);
+    send_text(c, "PUB %s.sensor%04d answers.%08x.%04x.%02x%08x %zu\r\n%s%s\r\n", plan.to, c->number,
+              run, c->number, slot, s->count, strlen(plan.body) + ID_BYTES, plan.body, msg_id);
+}
+
+static size_t size_nats(const char *data, size_t size) {
+    const char *end = memmem(data, size, "\r\n", 2);
+    if (!end) return 0;
+    size_t whole = end + 2 - data;
+    if (!strncmp(data, "MSG ", 4)) {
+        while (end[-1] != ' ') end--;
+        whole += atoi(end) + 2;
+    }
+    return whole <= size ? whole : 0;
+}
+
+static void answer_nats(struct connection *c, const char *data, size_t size) {
+    unsigned slot, count;
+    if (!strncmp(data, "PING", 4)) send_text(c, "PONG\r\n");
+    if (!strncmp(data, "-ERR", 4)) fail("the server refuses: %.*s", (int)size, data);
+    if (sscanf(data, "MSG answers.%*8x.%*4x.%2x%8x", &slot, &count) != 2) return;
+    if (slot >= (unsigned)c->window) fail("unexpected answer: %.*s", (int)size, data);
+    struct slot *s = &c->slots[slot];
+    bool right = count == s->count && s->unanswered && memmem(data, size, "\"seq\":", 6);
+    if (!right) report_wrong(data, size);
+    if (count == s->count && s->unanswered) advance(c, s, right, true);
+    else wrong++; /* answered before */
+}
+
+/* AMQP 0.9.1. A method is its class and its number in the class. */
+
+enum {
+    START = 10 << 16 | 10, START_OK = 10 << 16 | 11, TUNE = 10 << 16 | 30, TUNE_OK = 10 << 16 | 31,
+    OPEN = 10 << 16 | 40, OPEN_OK = 10 << 16 | 41, CHANNEL_OPEN = 20 << 16 | 10,
+    CHANNEL_OPEN_OK = 20 << 16 | 11, QUEUE_DECLARE = 50 << 16 | 10, DECLARE_OK = 50 << 16 | 11,
+    BASIC_PUBLISH = 60 << 16 | 40, BASIC_ACK = 60 << 16 | 80, BASIC_NACK = 60 << 16 | 120,
+    CONFIRM_SELECT = 85 << 16 | 10, SELECT_OK = 85 << 16 | 11,
+};
+enum { METHOD = 1, HEADER = 2, BODY = 3, FRAME_END = 0xce };
+enum { FRAME_HEAD = 7 };      /* bytes of a frame before its content */
+enum { DURABLE = 2, DELIVERY_MODE = 0x1000, PERSISTENT = 2 };
+
+static uint64_t get_number(const unsigned char *at, int bytes) {
+    uint64_t number = 0;
+    while (bytes--) number = number << 8 | *at++;
+    return number;
+}
+
+static unsigned char *put_short_string(unsigned char *at, const char *text) {
+    *at++ = strlen(text);
+    return (unsigned char *)mempcpy(at, text, strlen(text));
+}
+
+/* Send a frame whose content begins at `frame + FRAME_HEAD`. */
+static void send_frame(struct connection *c, int type, int channel, unsigned char *frame,
+                       unsigned char *end) {
+    put_number(put_number(put_number(frame, type, 1), channel, 2), end - frame - FRAME_HEAD, 4);
+    *end++ = FRAME_END;
+    send_all(c, frame, end - frame);
+}
+
+static size_t size_amqp(const char *data, size_t size) {
+    if (size < FRAME_HEAD) return 0;
+    size_t whole = FRAME_HEAD + get_number((const unsigned char *)data + 3, 4) + 1;
+    return whole <= size ? whole : 0;
+}
+
+/* Read the next frame, which must be this method; its arguments are in the buffer until the next
+ * read. */
+static const unsigned char *await_method(struct connection *c, uint32_t method) {
+    const unsigned char *frame = (unsigned char *)c->buffer + FRAME_HEAD;
+    flush(c);
+    for (c->used = 0; !size_amqp(c->buffer, c->used);)
+        if (!read_some(c)) fail("connection %d: no method %08x in time", c->number, method);
+    c->used = 0;
+    if (get_number(frame, 4) != method)
+        fail("login of connection %d: method %08lx instead of %08x", c->number,
+             (unsigned long)get_number(frame, 4), method);
+    return frame + 4;
+}
+
+static void login_amqp(struct connection *c) {
+    unsigned char frame[512], *const content = frame + FRAME_HEAD, *at, *size;
+    char response[256];
+    send_all(c, "AMQP\0\0\x9\x1", 8);
+    await_method(c, START);
+    at = put_number(put_number(content, START_OK, 4), 0, 4); /* no properties */
+    at = put_short_string(at, "PLAIN");
+    int length = snprintf(response, sizeof response, "%csensor%04d%c%s", 0, c->number, 0,
+                          plan.password);
+    at = mempcpy(put_number(at, length, 4), response, length);
+    send_frame(c, METHOD, 0, frame, put_short_string(at, "en_US"));
+    const unsigned char *limits = await_method(c, TUNE); /* of channels and of a frame's size */
+    at = mempcpy(put_number(content, TUNE_OK, 4), limits, 6);
+    send_frame(c, METHOD, 0, frame, put_number(at, 0, 2)); /* no heartbeats */
+    at = put_short_string(put_number(content, OPEN, 4), "/");
+    send_frame(c, METHOD, 0, frame, put_number(at, 0, 2));
+    await_method(c, OPEN_OK);
+    send_frame(c, METHOD, 1, frame, put_number(put_number(content, CHANNEL_OPEN, 4), 0, 1));
+    await_method(c, CHANNEL_OPEN_OK);
+    if (c->number == 0) {
+        at = put_number(put_number(content, QUEUE_DECLARE, 4), 0, 2);
+        size = put_number(put_short_string(at, plan.to), DURABLE, 1);
+        at = put_short_string(size + 4, "x-queue-type");
+        *at++ = 'S';
+        at = mempcpy(put_number(at, 6, 4), "quorum", 6);
+        put_number(size, at - size - 4, 4);
+        send_frame(c, METHOD, 1, frame, at);
+        await_method(c, DECLARE_OK);
+    }
+    send_frame(c, METHOD, 1, frame, put_number(put_number(content, CONFIRM_SELECT, 4), 0, 1));
+    await_method(c, SELECT_OK);
+    c->last_tag = 0;
+}
+
+static void send_amqp(struct connection *c, struct slot *s) {
+    unsigned char frame[BUFFER], *const content = frame + FRAME_HEAD, *at;
+    char msg_id[32];
+    size_t size = strlen(plan.body);
+    s->tag = ++c->last_tag;
+    at = put_short_string(put_number(put_number(content, BASIC_PUBLISH, 4), 0, 2), "");
+    send_frame(c, METHOD, 1, frame, put_number(put_short_string(at, plan.to), 0, 1));
+    at = put_number(put_number(content, BASIC_PUBLISH >> 16, 2), 0, 2);
+    at = put_number(put_number(at, 0, 4), size + ID_BYTES, 4); /* in 8 bytes */
+    send_frame(c, HEADER, 1, frame, put_number(put_number(at, DELIVERY_MODE, 2), PERSISTENT, 1));
+    format_msg_id(msg_id, c, s);
+    send_frame(c, BODY, 1, frame, mempcpy(mempcpy(content, plan.body, size), msg_id, ID_BYTES));
+}
+
+static void answer_amqp(struct connection *c, const char *data, size_t size) {
+    const unsigned char *at = (const unsigned char *)data + FRAME_HEAD;
+    if (*data != METHOD) return; /* a heartbeat */
+    uint32_t method = get_number(at, 4);
+    if (method != BASIC_ACK && method != BASIC_NACK)
+        fail("connection %d: unexpected method %08x: %.*s", c->number, method, (int)size, data);
+    uint64_t tag = get_number(at + 4, 8), answered = 0;
+    bool multiple = at[12] & 1;
+    if (method == BASIC_NACK) report_wrong("basic.nack", 10);
+    for (struct slot *s = c->slots; s < c->slots + c->window; s++) {
+        if (!s->unanswered || (multiple ? s->tag > tag : s->tag != tag)) continue;
+        advance(c, s, method == BASIC_ACK, true);
+        answered++;
+    }
+    if (!answered) { /* answered before */
+        report_wrong("basic.ack", 9);
+        wrong++;
+    }
+}
+
 static const struct protocol {
     const char *name;
     void (*login)(struct connection *);
@@ -677,6 +852,8 @@ static const struct protocol {
     {"xmpp", login_xmpp, send_xmpp, size_xmpp, answer_xmpp, false},
     {"pubsub", login_xmpp, send_pubsub, size_xmpp, answer_xmpp, false},
     {"mqtt", login_mqtt, send_mqtt, size_mqtt, answer_mqtt, true},
+    {"nats", login_nats, send_nats, size_nats, answer_nats, false},
+    {"amqp", login_amqp, send_amqp, size_amqp, answer_amqp, false},
     {NULL},
 }, *protocol = protocols;
 
@@ -900,6 +1077,10 @@ int main(int count, char **arguments) {
         open_socket(&connections[i]);
         protocol->login(&connections[i]);
         watch(poll, &connections[i]);
+    }
+    if (plan.hold) {
+        puts("connected");
+        getchar();
     }
     measure(poll);
     return 0;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Goal(NamedTuple):
@@ -14,13 +14,20 @@ class Goal(NamedTuple):
     reached: bool
 
 
+RESULTS: Final = Path(__file__).with_name("results")
+
+
 class Topic(NamedTuple):
-    """A page: the name of its file, its title, paragraphs and tables, and its goals."""
+    """A page: the name of its file, its title, paragraphs and tables, and its goals.
+
+    `summary` is a text for the README.
+    """
 
     name: str
     title: str
     blocks: Sequence[str]
     goals: Sequence[Goal] = ()
+    summary: str = ""
 
 
 class Settings(NamedTuple):

@@ -64,7 +64,7 @@ def count(
 
 def _run(peer: Peer, case: Case, options: Options, exchanges: int) -> int:
     with peer_servers.counted_gateway(options, peer.protocol) as server:
-        wanted = peers.load_options(Plan(version=V5), case, peer, server)
+        wanted = peers.load_options(Plan(version=V5), case, peer, server.address)
         command = load.exchange_command({**wanted, "exchanges": exchanges}, 0.0, LIMIT)
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     log = (options.folder / "server.log").read_text("utf-8")

@@ -45,6 +45,14 @@ def processor(pid: int) -> Processor:
     return Processor(main / 1e9, others / 1e9)
 
 
+def written(pid: int) -> int:
+    """Return the bytes that a process has had written to disks: whole pages, once each time that
+    they were changed after the last write."""
+    lines = Path(f"/proc/{pid}/io").read_text("ascii").splitlines()
+    (size,) = (line.split()[1] for line in lines if line.startswith("write_bytes:"))
+    return int(size)
+
+
 def peak(pid: int) -> int:
     """Return the peak of a process's resident bytes."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()

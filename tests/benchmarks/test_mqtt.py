@@ -193,14 +193,14 @@ def runs(killed: int = 0, **rates: tuple[int, ...]) -> PeerRuns:
         for name, each in rates.items()
     }
     recovered = {("gateway-mqtt", 2): replace(RUN, sent=1000, missing=killed)}
-    return PeerRuns({name: MQTT[name] for name in found}, {CASE: found}, recovered)
+    return PeerRuns({name: MQTT[name] for name in found}, {CASE: found}, recovered=recovered)
 
 
 def test_the_page_compares_rates_by_qos_and_connections() -> None:
     found = runs(gateway_mqtt=(50, 60, 90), mosquitto_sqlite=(100, 100, 100))
     page = "\n".join(mqtt.topic(mqtt.PLAN, found).blocks)
     assert "| QoS 2 | none | log | 50 | 0.60 (0.50 to 0.90) |" in page
-    assert "| the gateway | QoS 2 | 1000 | 0 | 0 |" in page
+    assert "| the gateway, MQTT | QoS 2 | 1000 | 0 | 0 |" in page
     assert "## Log events with a tag, 50 connections, QoS 2, subscriber: none" in page
 
 

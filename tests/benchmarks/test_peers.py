@@ -194,10 +194,13 @@ def test_mosquitto_of_another_system_is_measured_if_its_folder_is_given(tmp_path
     chosen = "mosquitto-sqlite", "mosquitto-sqlite-queue"
     plan = peers.Plan(peers=chosen)
     assert peers.select(plan) == {}
-    found = peers.select(plan._replace(mosquitto_root=tmp_path))
+    assert peers.select(plan._replace(chroot=tmp_path)) == {}
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    (tmp_path / "usr/sbin/mosquitto").touch()
+    found = peers.select(plan._replace(chroot=tmp_path))
     assert tuple(found) == chosen
     options = Options(tmp_path / "m", 1, root=tmp_path)
-    with pytest.raises(ServerError, match=r"is mosquitto .* installed there"):
+    with pytest.raises(ServerError, match=r"are mosquitto .* installed there"):
         found["mosquitto-sqlite"].start(options).__enter__()
 
 

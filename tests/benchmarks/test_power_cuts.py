@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import native, peers, power_cuts, readme
+from benchmarks.peer_servers import PEERS, find_program
+from benchmarks.peers import Case, PeerRuns, Plan
+from benchmarks.power_cuts import PowerCuts, Step
+from benchmarks.traced_calls import ANSWER, REQUEST
+from tests.benchmarks.test_peers import RUN, built
+from tests.helpers.power_cut import Record
+
+
+def steps(kinds: str) -> list[Step]:
+    """Make the steps of one connection, which answer one message after the other."""
+    found, number = [], 0
+    for kind in kinds:
+        number += kind == REQUEST
+        message = str(number) if kind in (REQUEST, ANSWER) else ""
+        found.append(Step(Record(kind, 1, 0, 0, b"", 0), message))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "order", "is_synced"),
+    [
+        ("QWSA" * 3, "request, write, sync, answer", True),
+        ("QWWSWSAWSWS" * 3, "request, write, sync, answer, write, sync", True),
+        ("QWSUWSWSUA" * 3, "request, write, sync, unlink, answer", True),
+        ("QAWS" * 3, "request, answer, write, sync", False),
+        ("QWSA" + "QWAS" * 3, "request, write, answer, sync", False),
+        ("QA" * 3, "request, answer", False),
+    ],
+)
+def test_the_order_is_the_most_frequent_one(kinds: str, order: str, is_synced: bool) -> None:
+    found = power_cuts.order(steps(kinds))
+    assert found == order
+    assert PowerCuts(found).is_synced is is_synced
+
+
+def test_cuts_lose_what_was_acknowledged_before_it_was_synced(tmp_path: Path) -> None:
+    """The smallest run: of NATS, which syncs later, and of a mosquitto in memory."""
+    chosen = [name for name in ("nats", "mosquitto-memory") if PEERS[name].is_installed(None)]
+    built(native.LOAD)
+    if find_program("strace") is None:
+        pytest.skip("no strace (make interop-packages)")
+    if not chosen:
+        pytest.skip("neither NATS nor mosquitto (make interop-packages)")
+    plan = Plan(peers=chosen, rounds=1, connections=(1, 2), payloads=["log"], cuts=4, qos=(1,))
+    found = peers.run(plan._replace(seconds=0.1, warm_up=0.0), tmp_path)
+    for name in chosen:
+        cuts, (idle, full) = found.cuts[name], found.memory[name]
+        assert cuts.cuts == 4
+        assert cuts.missing > 0
+        assert not cuts.is_synced
+        assert 0 < idle <= full + 2**20
+        assert [run.errors for run in found.runs[Case("log", 2, 1)][name]] == [0]
+    page = "\n".join(peers.topic(plan, found).blocks)
+    assert all(page.count(f"| {PEERS[name].label} |") == 4 for name in chosen)
+
+
+@pytest.mark.long
+def test_cuts_of_the_gateway_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    built(native.LOAD)
+    if find_program("strace") is None:
+        pytest.skip("no strace (make interop-packages)")
+    plan = Plan(peers=["gateway-mqtt"], rounds=1, connections=(1,), payloads=["log"], cuts=10)
+    found = peers.run(plan._replace(seconds=0.1, warm_up=0.0), tmp_path).cuts["gateway-mqtt"]
+    assert (found.cuts, found.missing, found.refused, found.is_synced) == (10, 0, 0, True)
+    assert found.acknowledged > 0
+
+
+def test_the_readme_compares_servers_with_one_row_each(tmp_path: Path) -> None:
+    names = "gateway", "gateway-mqtt", "nats-sync", "mosquitto-memory"
+    servers = {name: PEERS[name] for name in names}
+    runs = {
+        Case("log", 50, 1): {"gateway-mqtt": [RUN], "nats-sync": [RUN]},
+        Case("log", 50, 2): {"gateway": [RUN]},
+        Case("log", 500, 2): {"gateway": [RUN]},
+    }
+    cuts = {"gateway-mqtt": PowerCuts("request, sync, answer", 2, 60, 0)}
+    memory = {"gateway": (1, 52_400_000)}
+    file = tmp_path / "README.md"
+    file.write_text(f"before\n{readme.BEGIN}old\n{readme.END}after\n", "utf-8")
+    readme.write(readme.comparison(PeerRuns(servers, runs, memory, cuts)), file)
+    text = file.read_text("utf-8")
+    assert text.startswith(f"before\n{readme.BEGIN}Exchanges a second")
+    assert text.endswith(f"\n{readme.END}after\n")
+    rows = [line for line in text.splitlines() if line.startswith("| the") or "NATS" in line]
+    assert rows == [
+        "| the gateway, MQTT | 100/s, 20.0 ms |  | not measured | after a sync | 0 of 60 |",
+        "| the gateway |  | 100/s, 20.0 ms | 52 | not measured | not measured |",
+        f"| {PEERS['nats-sync'].label} | 100/s, 20.0 ms |  | not measured | not measured |"
+        " not measured |",
+    ]
+
+
+def test_the_readme_has_a_place_for_the_table() -> None:
+    before, begin, rest = readme.README.read_text("utf-8").partition(readme.BEGIN)
+    text, end, after = rest.partition(readme.END)
+    assert all((before, begin, text, end, after))
