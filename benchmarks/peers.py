@@ -197,7 +197,7 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
     for names in filter(None, groups):
         chosen = {name: peers[name] for name in names}
         memory |= _measure_in_turn(plan, chosen, folder, runs)
-    return PeerRuns(peers, runs, memory, _cut_all(plan, peers, folder))
+    return PeerRuns(peers, runs, memory, cut_all(plan, peers, folder))
 
 
 def _cases(plan: Plan) -> Iterator[Case]:
@@ -251,7 +251,7 @@ def _measure_in_turn(
     return memory
 
 
-def _cut_all(plan: Plan, peers: dict[str, Peer], folder: Path) -> dict[str, PowerCuts]:
+def cut_all(plan: Plan, peers: dict[str, Peer], folder: Path) -> dict[str, PowerCuts]:
     """Cut the power of each server whose cuts can be observed."""
     found: dict[str, PowerCuts] = {}
     for name, peer in peers.items():
@@ -259,8 +259,13 @@ def _cut_all(plan: Plan, peers: dict[str, Peer], folder: Path) -> dict[str, Powe
             case = Case(plan.payloads[0], power_cuts.CONNECTIONS)
             options = _options(plan, peer, folder / f"{name}-cuts", case.connections)
             ask = partial(load_options, plan, case, peer)
-            found[name] = power_cuts.measure(peer, options, ask, plan.cuts)
-            _report(f"power cuts: {name}, {found[name].missing} missing")
+            try:
+                found[name] = power_cuts.measure(peer, options, ask, plan.cuts)
+            except power_cuts.FAILURES as error:  # the measurements before it took long
+                found[name] = PowerCuts(f"not observed: {type(error).__name__}")
+                _report(f"power cuts: {name} failed: {error}")
+            else:
+                _report(f"power cuts: {name}, {found[name].missing} missing")
     return found
 
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from subprocess import SubprocessError
 from typing import Final, NamedTuple
 
 from benchmarks import load, traced_calls
@@ -21,7 +22,7 @@ from benchmarks.peer import LoginError, Target
 from benchmarks.peer_servers import Options, Peer
 from benchmarks.report import table
 from benchmarks.server import ServerError
-from benchmarks.traced_calls import ANSWER, REQUEST, TracedCalls
+from benchmarks.traced_calls import ANSWER, REQUEST, TracedCalls, UnknownCallError
 from tests.helpers.power_cut import Disk, Record
 
 CONNECTIONS: Final = 4
@@ -39,6 +40,9 @@ _ANSWERS: Final = {
 }
 """By protocol: what the answer to a message contains. A connection has one in flight, so its
 answers are in the order of its messages."""
+
+FAILURES: Final = (LoginError, OSError, ServerError, SubprocessError, UnknownCallError)
+"""Errors of a server that cannot be recorded or read."""
 
 _STEPS: Final = {"W": "write", "T": "write", "R": "rename", "U": "unlink", "S": "sync", "D": "sync"}
 _REPEATED: Final = re.compile(r"\b(\w+(?:, \w+){1,2})(?:, \1\b)+")

@@ -51,7 +51,7 @@ def _row(found: PeerRuns, name: str, count: int) -> Sequence[str]:
             rates[case.qos] = _rate(runs[name])
     memory = f"{found.memory[name][1] / 1e6:.0f}" if name in found.memory else NOT_MEASURED
     when = lost = NOT_MEASURED
-    if (cuts := found.cuts.get(name)) is not None:
+    if (cuts := found.cuts.get(name)) is not None and cuts.cuts:
         when = "after a sync" if cuts.is_synced else "before a sync"
         lost = f"{cuts.missing} of {cuts.acknowledged}"
     return found.peers[name].label, rates.get(1, ""), rates.get(2, ""), memory, when, lost

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from benchmarks import native, peers, power_cuts, readme
-from benchmarks.peer_servers import PEERS, find_program
+from benchmarks.peer_servers import PEERS, Options, find_program
 from benchmarks.peers import Case, PeerRuns, Plan
 from benchmarks.power_cuts import PowerCuts, Step
+from benchmarks.server import Server, ServerError
 from benchmarks.traced_calls import ANSWER, REQUEST
 from tests.benchmarks.test_peers import RUN, built
 from tests.helpers.power_cut import Record
@@ -70,6 +72,18 @@ def test_cuts_of_the_gateway_lose_nothing_acknowledged(tmp_path: Path) -> None:
     found = peers.run(plan._replace(seconds=0.1, warm_up=0.0), tmp_path).cuts["gateway-mqtt"]
     assert (found.cuts, found.missing, found.refused, found.is_synced) == (10, 0, 0, True)
     assert found.acknowledged > 0
+
+
+def test_a_server_that_cannot_be_recorded_does_not_end_the_run(tmp_path: Path) -> None:
+    if find_program("strace") is None:
+        pytest.skip("no strace (make interop-packages)")
+
+    def fail(options: Options) -> AbstractContextManager[Server]:
+        raise ServerError("it does not start")
+
+    servers = {"nats": PEERS["nats"]._replace(start=fail)}
+    found = peers.cut_all(Plan(), servers, tmp_path)
+    assert found == {"nats": PowerCuts("not observed: ServerError")}
 
 
 def test_the_readme_compares_servers_with_one_row_each(tmp_path: Path) -> None:
