@@ -36,7 +36,6 @@ _ANSWERS: Final = {
     "mqtt": re.compile(rb"\x40[\x02-\x04]\0\x01"),
     "pubsub": re.compile(rb"<iq [^>]*id='p"),
     "nats": re.compile(rb'"seq":'),
-    "amqp": re.compile(rb"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50"),
 }
 """By protocol: what the answer to a message contains. A connection has one in flight, so its
 answers are in the order of its messages."""
