@@ -46,6 +46,7 @@ EVENTS: Final = 20
 """Maximum events of a limit during all attacks: refusals are counted, not listed."""
 
 LIMITS: Final[dict[str, int]] = {
+    "refusal_window": 3600,  # however long the attacks take
     "authenticate_time": 5,
     "will_bytes_per_account": 64 * 1024,
     "sessions_per_account": 100,

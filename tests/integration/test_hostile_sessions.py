@@ -23,7 +23,7 @@ from tests.helpers.hostile import (
     read_until_closed,
     smoke,
 )
-from tests.helpers.xmpp import WAIT_S, condition
+from tests.helpers.xmpp import condition
 
 STALLED_S = 0.5
 KIB = 1024
@@ -44,7 +44,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGatew
 @pytest.fixture(scope="module")
 def patient_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedGateway]:
     """A gateway that tolerates slow peers, such as a flood on a busy machine."""
-    with run_gateway(tmp_path_factory, stalled_time=WAIT_S) as attacked:
+    with run_gateway(tmp_path_factory) as attacked:
         yield attacked
 
 
@@ -132,9 +132,7 @@ async def test_an_honest_device_is_answered_during_a_flood(
         ]
         async with await attacked.log_in(HONEST, "during") as honest:
             reading = [asyncio.create_task(discard(client)) for client in evil]
-            flooding = [
-                asyncio.create_task(flood(client, data, patience=WAIT_S)) for client in evil
-            ]
+            flooding = [asyncio.create_task(flood(client, data)) for client in evil]
             slowest, pings = 0.0, 0
             deadline = time.monotonic() + DURING_S
             while pings < 20 or time.monotonic() < deadline:

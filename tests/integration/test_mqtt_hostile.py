@@ -143,7 +143,7 @@ async def test_the_text_of_a_refusal_is_cut(gateway: Gateway, process: Process) 
         found = await meter.receive()
         assert isinstance(found, Publish)
         long = {Property.REASON_STRING: "why" * 20_000}
-        await meter.sync(PubAck(found.id, Reason.UNSPECIFIED_ERROR, long))
+        await meter.settle(PubAck(found.id, Reason.UNSPECIFIED_ERROR, long))
     (dead,) = [each for each in gateway.events("system") if "why" in (each["text"] or "")]
     assert dead["text"] == long[Property.REASON_STRING][:200]
 
