@@ -55,7 +55,7 @@ class Step(NamedTuple):
 
 
 class PowerCuts(NamedTuple):
-    """What cuts of a server have shown.
+    """Results of power cuts of a server.
 
     Attributes:
         order: the most frequent order of steps from a request to the connection's next one.

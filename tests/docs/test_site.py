@@ -36,7 +36,7 @@ LOADING = {
 
 
 class Html(HTMLParser):
-    """What a page loads and links to, and how many blocks of each kind its article has."""
+    """A page: what it loads and links to, and the number of blocks by kind in its article."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -298,9 +298,9 @@ async def test_clients_are_limited_as_on_other_ports(
             await client.sync()
             assert len(client.frames.pongs) == 60
         process.wait_for_stderr("limit rate (source=pump1@gw.example")
-        async with await WebSocketClient.open(process) as stranger:
-            stranger.frames.raw.write(frame(BINARY, b"") * 12_000)
-            assert await stranger.receive() is None
+        async with await WebSocketClient.open(process) as client:
+            client.frames.raw.write(frame(BINARY, b"") * 12_000)
+            assert await client.receive() is None
         process.wait_for_stderr("limit rate (source=127.0.0.1")
 
 

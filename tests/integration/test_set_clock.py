@@ -29,7 +29,7 @@ from tests.helpers.shared_subscriptions import item_id
 from tests.helpers.xmpp import log_message
 
 YEARS: Final = (3, -20, 25, 0)
-"""Where the clocks are set, one after the other, relative to the true time."""
+"""Offsets from the true time to which the clocks are set, one after the other."""
 
 HOUR: Final = 3600
 WORK: Final = "work"

@@ -239,7 +239,7 @@ class MqttSession:
 
 
 class Acknowledgement(NamedTuple):
-    """When a message was acknowledged, at which level, and after how many seconds."""
+    """Time and level of an acknowledged message, and the seconds until it was acknowledged."""
 
     at: float
     level: int
@@ -247,7 +247,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How often devices send, and whether they come and go.
+    """Rate at which devices send, and whether they come and go.
 
     Attributes:
         interval: the seconds between two messages of a device.

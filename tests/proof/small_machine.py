@@ -53,7 +53,7 @@ LOOK_S: Final = 1.0
 
 
 class Scale(NamedTuple):
-    """How much to measure: seconds of sending, events of the backlog, seconds of the flood."""
+    """Extent of a run: seconds of sending, events of the backlog, seconds of the flood."""
 
     seconds: float
     backlog: int

@@ -65,7 +65,7 @@ LIMITS: Final[dict[str, object]] = {
 
 
 class Sample(NamedTuple):
-    """What a gateway uses at a time in seconds: sizes in bytes."""
+    """Resources that a gateway uses at a time in seconds; sizes are in bytes."""
 
     at: float
     memory: float
