@@ -28,7 +28,8 @@ JID = f"pump1@{DOMAIN}/cli"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "valve1")
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    gateway = Gateway(folder, "pump1", "valve1", authenticate_delay=0.0)
     devices.add(gateway.folder, "cam1", None, trusted=True, certificate=True)
     gateway.configure_section("mqtt", listen_tls="127.0.0.1:0")
     return gateway
