@@ -103,7 +103,7 @@ def test_two_builds_are_the_same_bytes(package: Path, tmp_path: Path) -> None:
     assert build(tmp_path).read_bytes() == package.read_bytes()
 
 
-def test_manual_page_and_completions_are_those_of_the_command(package: Path) -> None:
+def test_shared_files_are_those_of_the_command(package: Path) -> None:
     listing = subprocess.run(
         ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
     )
@@ -115,6 +115,8 @@ def test_manual_page_and_completions_are_those_of_the_command(package: Path) -> 
     assert {name for name in shared if name and not name.endswith("/")} == {
         "bash-completion/completions/fieldpost",
         "doc/fieldpost/copyright",
+        "fieldpost/monitoring/fieldpost.dashboard.json",
+        "fieldpost/monitoring/fieldpost.rules.yml",
         "fish/vendor_completions.d/fieldpost.fish",
         "man/man1/fieldpost.1.gz",
         "zsh/vendor-completions/_fieldpost",
