@@ -30,6 +30,9 @@ from benchmarks.server import Server, ServerError, Started
 from edge.ops import current_time
 from edge.ops.certificates import pki
 
+LEVELS: Final = {0: "at most once", 1: "at least once", 2: "exactly once"}
+"""Guarantees of delivery, by the QoS of MQTT."""
+
 PUBSUB: Final = f"pubsub.{DOMAIN}"
 NODE: Final = "readings"
 

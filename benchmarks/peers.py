@@ -31,6 +31,7 @@ from benchmarks.peer import Target
 from benchmarks.peer_servers import (
     CREATE,
     DURABLE,
+    LEVELS,
     NODE,
     PEERS,
     PUBSUB,
@@ -100,9 +101,6 @@ ABOUT_MEMORY: Final = (
     "Resident memory of the server's process: after its start, and with {sessions} sessions that"
     " are idle, without TLS unless the server's name says so."
 )
-
-LEVELS: Final = {0: "at most once", 1: "at least once", 2: "exactly once"}
-"""Guarantees of delivery, by the QoS of MQTT."""
 
 ABOUT_SYNCS: Final = (
     "With a slower fsync, the last column compares the rate with what one sync a group allows:"
@@ -553,8 +551,9 @@ def main(
 
 
 def _command() -> str:
-    """Return the command line; folders of this machine tell others nothing."""
-    words = ["DIR" if Path(word).is_dir() else word for word in sys.argv[1:]]
+    """Return the command line; paths of this machine tell others nothing."""
+    paths = {word: "DIR" if Path(word).is_dir() else "FILE" for word in sys.argv if "/" in word}
+    words = [paths.get(word, word) for word in sys.argv[1:]]
     return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *words])
 
 

@@ -88,27 +88,27 @@ def test_a_server_that_cannot_be_recorded_does_not_end_the_run(tmp_path: Path) -
 
 def test_the_readme_compares_servers_with_one_row_each(tmp_path: Path) -> None:
     names = "gateway", "gateway-mqtt", "nats-sync", "mosquitto-memory"
-    servers = {name: PEERS[name] for name in names}
     runs = {
         Case("log", 50, 1): {"gateway-mqtt": [RUN], "nats-sync": [RUN]},
-        Case("log", 50, 2): {"gateway": [RUN]},
-        Case("log", 500, 2): {"gateway": [RUN]},
+        Case("log", 50, 2): {"gateway": [RUN], "gateway-mqtt": [RUN]},
+        Case("log", 500, 2): {"gateway-mqtt": [RUN]},
+        Case("sensor", 500, 1): {"nats-sync": [RUN]},
     }
     cuts = {"gateway-mqtt": PowerCuts("request, sync, answer", 2, 60, 0)}
-    memory = {"gateway": (1, 52_400_000)}
+    found = PeerRuns({name: PEERS[name] for name in names}, runs, cuts=cuts)
     file = tmp_path / "README.md"
     file.write_text(f"before\n{readme.BEGIN}old\n{readme.END}after\n", "utf-8")
-    readme.write(readme.comparison(PeerRuns(servers, runs, memory, cuts)), file)
+    readme.write(readme.comparison(found), file)
     text = file.read_text("utf-8")
-    assert text.startswith(f"before\n{readme.BEGIN}Exchanges a second")
+    assert text.startswith(f"before\n{readme.BEGIN}|  | delivers |")
     assert text.endswith(f"\n{readme.END}after\n")
-    rows = [line for line in text.splitlines() if line.startswith("| the") or "NATS" in line]
-    assert rows == [
-        "| the gateway, MQTT | 100/s, 20.0 ms |  | not measured | after a sync | 0 of 60 |",
-        "| the gateway |  | 100/s, 20.0 ms | 52 | not measured | not measured |",
-        f"| {PEERS['nats-sync'].label} | 100/s, 20.0 ms |  | not measured | not measured |"
-        " not measured |",
+    gateway, nats = "**Fieldpost**, MQTT", PEERS["nats-sync"].label
+    assert [line for line in text.splitlines() if "once" in line] == [
+        f"| {gateway} | exactly once | 100 | 100 | 5,000 | after a sync | 0 of 60 |",
+        f"| {gateway} | at least once | 100 | not measured | 5,000 | after a sync | 0 of 60 |",
+        f"| {nats} | at least once | 100 | not measured | 5,000 | not measured | not measured |",
     ]
+    assert readme.comparison(PeerRuns({}, {})) == ""
 
 
 def test_the_readme_has_a_place_for_the_table() -> None:
