@@ -135,7 +135,7 @@ def run_steps(demo: DemoRun) -> list[Check]:
     with start(*serve):
         verdict = run_devices(demo, gateway)
     landed = count_landed(demo.fleet)
-    print_progress("ingesting with Spark")
+    print_progress("ingesting")
     print_progress(call("fieldpost-fleet", "ingest", "--dir", demo.fleet).strip())
     print_progress("ingesting again: there is nothing new")
     again = json.loads(call("fieldpost-fleet", "ingest", "--dir", demo.fleet, "--json"))
@@ -210,7 +210,7 @@ def compare_counts(
     sessions = report["tables"]["sessions"]
     return [
         Check("sent by the devices", sent, verdict["sent"]),
-        Check("believed delivered", sent, verdict["delivered"]),
+        Check("delivered, according to the devices", sent, verdict["delivered"]),
         Check("logged by the gateway", sent, verdict["logged"]),
         Check("logged twice", 0, verdict["duplicates"]),
         Check("landed at the centre", sent, landed["logs"]),
