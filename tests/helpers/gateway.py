@@ -15,7 +15,7 @@ from edge.ops import setup
 from edge.ops.devices import devices
 from tests.helpers.folder import set_access
 from tests.helpers.processes import Process, start
-from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import Client, closed_on_error
 
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"
@@ -97,8 +97,9 @@ def port_of(process: Process) -> int:
 async def log_in(at: int | Process, user: str, password: str = PASSWORD, from_: str = "") -> Client:
     """Connect to a port or process and log in without TLS, from address `from_` if it is set."""
     client = await Client.connect(at if isinstance(at, int) else port_of(at), from_=from_)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    async with closed_on_error(client):
+        await client.element()
+        assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
     return client
 
 
@@ -107,5 +108,6 @@ async def bind_session(
 ) -> Client:
     """Connect to a port or process, log in without TLS, and bind."""
     client = await log_in(at, user, from_=from_)
-    await client.bind(resource)
+    async with closed_on_error(client):
+        await client.bind(resource)
     return client

@@ -30,6 +30,7 @@ from edge.mqtt.packets import (
 )
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.processes import Process
+from tests.helpers.xmpp import closed_on_error
 
 WAIT_S: Final = 10.0
 MAX_BYTES: Final = 1 << 20
@@ -74,11 +75,12 @@ class MqttClient:
         """Connect and begin a session; further arguments are fields of the CONNECT."""
         found = await cls.open(at, version)
         packet = Connect(client_id, version, user_name=user, password=PASSWORD.encode())
-        answer = await found.ask(packet._replace(**connect))
-        if answer is None:
-            raise ConnectionError
-        assert isinstance(answer, ConnAck), answer
-        assert answer.reason == 0, answer
+        async with closed_on_error(found):
+            answer = await found.ask(packet._replace(**connect))
+            if answer is None:
+                raise ConnectionError
+            assert isinstance(answer, ConnAck), answer
+            assert answer.reason == 0, answer
         found.connack = answer
         return found
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Self, cast
 from edge.mqtt.packets import V5
 from tests.helpers.mqtt import WAIT_S, MqttClient
 from tests.helpers.processes import Process
+from tests.helpers.xmpp import closed_on_error
 
 CONTINUATION: Final = 0
 TEXT: Final = 1
@@ -126,7 +127,8 @@ class WebSocketClient(MqttClient):
         host = None if tls is None else "gw.example"
         streams = await asyncio.open_connection(*address, ssl=tls, server_hostname=host)
         frames = Frames(*streams)
-        await frames.shake_hands(path, protocol)
         found = cls(cast(Any, frames), cast(Any, frames), version)
         found.frames = frames
+        async with closed_on_error(found):
+            await frames.shake_hands(path, protocol)
         return found

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
 from xml.etree import ElementTree
@@ -269,6 +270,17 @@ class Client:
         return condition(answer) if answer.get("type") == "error" else "delivered"
 
 
+@contextlib.asynccontextmanager
+async def closed_on_error(
+    client: contextlib.AbstractAsyncContextManager[object],
+) -> AsyncIterator[None]:
+    """Close a client if the block that logs it in raises an error."""
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(client)
+        yield
+        stack.pop_all()
+
+
 def trusted_ca_context(
     ca: Path, certificate: Path | None = None, alpn: tuple[str, ...] = ()
 ) -> ssl.SSLContext:
@@ -284,15 +296,17 @@ def trusted_ca_context(
 async def authenticated(port: int, ca: Path, user: str, password: str) -> Client:
     """Connect, start TLS, and log in by SCRAM-SHA-256."""
     client = await Client.connect(port)
-    await client.start_tls(ca)
-    await client.element()
-    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    async with closed_on_error(client):
+        await client.start_tls(ca)
+        await client.element()
+        assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
     return client
 
 
 async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
     client = await authenticated(port, ca, user, password)
-    await client.bind(resource)
+    async with closed_on_error(client):
+        await client.bind(resource)
     return client
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +20,25 @@ from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate
 from tests.helpers.talk import Talk, TalkFactory, open_talk
+
+CLOSE_S: Final = 10.0
+"""Maximum seconds in which both ends close a TLS connection; enough for two busy cores."""
+
+
+@pytest.fixture(autouse=True)
+async def closed_connections() -> AsyncIterator[None]:
+    """Wait until all connections of a test's event loop are closed; fail if one is left open.
+
+    Otherwise a later test fails, in which the garbage collector finds the connection. Who closes a
+    TLS connection must wait for the other end, and aiohttp's client does not.
+    """
+    yield
+    loop: Any = asyncio.get_running_loop()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            while left := [each for each in loop._transports.values() if not each.is_closing()]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert not left, f"left open: {[each.get_extra_info('socket') for each in left]}"
 
 
 @pytest.fixture(scope="module")
