@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -52,6 +53,7 @@ def default(field: FieldInfo) -> object:
     return field.default if factory is msgspec.NODEFAULT else factory()
 
 
+@cache
 def reasons(kind: type[Section]) -> dict[str, str]:
     """Return the reason of each option of a section by its name: the docstring, as one line.
 
