@@ -19,6 +19,7 @@ from edge.features.pubsub.rules.subscription import QOS, DeliveryOptions, Retain
 from edge.features.pubsub.service import retained, subscriptions
 from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.service.subscriptions import Target
+from edge.features.pubsub.store import retained as store
 from tests.helpers.people import PUMP, VALVE
 from tests.helpers.pubsub import create, publish_content
 from tests.helpers.store import Gateway, MakeGateway
@@ -293,6 +294,11 @@ def test_subscriptions_of_a_session_share_its_room(gateway: Gateway) -> None:
     subscribe(gateway, "auto/+/a")
     subscribe(gateway, "auto/#")
     assert len(read(gateway, answers=False)) == 4
+
+
+def test_subscribing_does_not_read_the_subscriptions_of_others(gateway: Gateway) -> None:
+    plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {store._PENDING}").fetchall()
+    assert [step.partition(" USING ")[0] for *_, step in plan] == ["SCAN r", "SEARCH s"]
 
 
 def test_a_full_outbox_delays_the_rest(build: MakeGateway) -> None:
