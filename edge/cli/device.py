@@ -297,7 +297,7 @@ def _rows(found: DeviceStatus, now: int) -> Iterator[tuple[str, ...]]:
 def _session(session: ConnectedSession, now: int) -> tuple[str, ...]:
     return (
         device_status.DETACHED if session.detached else device_status.ONLINE,
-        f"{session.protocol} {session.version}".rstrip(),
+        session.protocol_text,
         _NONE if session.since is None else _time(session.since),
         session.address or _NONE,
         session.resource,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from edge.engine.dispatch.outputs import EndReason
 from edge.server import login_throttle, tls
@@ -42,6 +42,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
     Attributes:
         secure: whether the connection is under TLS.
         closed: whether nothing more is read or sent.
+        transport: what carries the protocol; empty for TCP, with or without TLS.
         written: bytes written to the transport.
     """
 
@@ -51,6 +52,8 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         "_session", "_source", "_stall_timer", "_timer", "_tls_server", "_transport", "_unparsed",
         "closed", "secure", "written",
     )  # fmt: skip
+
+    transport: ClassVar[str] = ""
 
     def __init__(
         self, context: ServerContext, tls_server: TlsServer, registry: Registry[S]
@@ -81,6 +84,11 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         self.written = 0
 
     # What a protocol adds
+
+    @property
+    def protocol_tags(self) -> dict[str, str]:
+        """The tags by which the event log names the protocol; none for XMPP."""
+        return {}
 
     def begin(self, login: Login) -> None:
         """Begin to log the peer in: on a new connection, and again after a TLS handshake."""
@@ -294,7 +302,10 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
             if self._aborted:  # by the gateway, which has counted that
                 return
             mechanism = CERTIFICATE if rule == "authentication" else ""
-            log_failure(context, rule, source, address, reason, mechanism=mechanism)
+            tags = self.protocol_tags
+            log_failure(
+                context, rule, source, address, reason, mechanism=mechanism, protocol_tags=tags
+            )
 
         transport = await self._tls_server.handshake(self, plain, hello, on_failure)
         if transport is None or self._transport is None:

@@ -74,7 +74,10 @@ def state_reader(
             synchronised=now.synchronised,
             used=fronts.used(),
             limits=msgspec.to_builtins(limits),
-            sessions=Counter(each.protocol for each in fronts.connected_sessions(now.wall)),
+            sessions=Counter(
+                f"{each.protocol} {each.transport}".rstrip()
+                for each in fronts.connected_sessions(now.wall)
+            ),
             accepts_devices=fronts.up,
             store_error=store_error(),
             certificate_error=fronts.certificate_error,

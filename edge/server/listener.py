@@ -132,6 +132,7 @@ class Listener(Front, Generic[S]):
                 resource=session.full.partition("/")[2],
                 protocol=session.protocol,
                 version=session.version,
+                transport="" if session.connection is None else session.connection.transport,
                 address=None if session.connection is None else session.connection.address,
                 since=wall_time(session.since),
                 seen=wall_time(seen),

@@ -7,7 +7,7 @@ delay; `login_throttle` limits how many there are. All results come back on the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from edge import credentials
@@ -83,6 +83,7 @@ class Login:
     Attributes:
         source: the source address of the connection, as `login_throttle.source_of` returns it.
         certificate: the peer's certificate, if TLS verified one.
+        protocol_tags: the tags by which failures are logged with the protocol; none for XMPP.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Login:
         self.source = source
         self._address = address
         self.certificate = certificate
+        self.protocol_tags: Mapping[str, str] = {}
         self._received_at = 0.0
         self._failure_timer: asyncio.TimerHandle | None = None
         self._grant: int | None = None  # of the account, when its credentials were looked up
@@ -271,6 +273,7 @@ class Login:
             mechanism=mechanism,
             account=account,
             serial="" if certificate is None else certificate.serial,
+            protocol_tags=self.protocol_tags,
         )
 
     def accept(self, account: str) -> None:
@@ -346,6 +349,7 @@ def log_failure(
     mechanism: str,
     account: str = "",
     serial: str = "",
+    protocol_tags: Mapping[str, str],
 ) -> None:
     """Log a failed login or handshake, with the reason, which the peer does not learn.
 
@@ -354,11 +358,13 @@ def log_failure(
         source: the source address, as `login_throttle.source_of` returns it.
         address: the IP address, if it is known.
         serial: the serial number of the peer's certificate.
+        protocol_tags: the tags that name the protocol (`Connection.protocol_tags`).
     """
     tags = {
         "account": account[:MAX_TEXT],
         "mechanism": mechanism[:MAX_TEXT],
         "serial": serial[:MAX_TEXT],
+        **protocol_tags,
     }
     if address is not None and address != source:
         tags["address"] = address

@@ -27,8 +27,9 @@ leave room for accounts."""
 
 LOGIN_KINDS: Final = 32
 """Maximum kinds of failed logins (reason, account and mechanism) of one source that are counted
-separately in one `limits.refusal_window`; further ones are logged without details. The number is
-limited because peers choose the names; it is above 1 because a whole site can share one address."""
+separately in one `limits.refusal_window`; further ones are logged with their protocol alone. The
+number is limited because peers choose the names; it is above 1 because a whole site can share one
+address."""
 
 LOGINS_AT_ONCE: Final = (8, 32)
 """Maximum failed logins, of one source and of all, that are logged immediately within one
@@ -68,7 +69,7 @@ class RefusalCounters:
 
     def _add(self, refusal: Refusal, times: int) -> None:
         if refusal not in self._sources and len(self._sources) >= SOURCES:
-            refusal = Refusal(OTHER_SOURCE, refusals.without_details(refusal.rule))
+            refusal = Refusal(OTHER_SOURCE, refusals.with_protocol_only(refusal.rule))
         self._sources[refusal] += times
 
     def take(self) -> Counter[str]:
@@ -138,7 +139,7 @@ class RefusalLog:
         kinds = self._recent_kinds(now)
         own = kinds.count(source)
         if own >= LOGIN_KINDS and (source, detailed) not in self._logged:
-            detailed = rule
+            detailed = refusals.with_protocol_only(detailed)
         is_first = self._begin_window(source, detailed, now)
         if not is_first or own >= LOGINS_AT_ONCE[0] or len(kinds) >= LOGINS_AT_ONCE[1]:
             self._counters.add(detailed, source=source)

@@ -44,6 +44,7 @@ class SessionConnection(Protocol):
 
     closed: bool
     written: int
+    transport: ClassVar[str]
 
     @property
     def address(self) -> str | None:

@@ -20,6 +20,11 @@ from sync.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, exposition, l
 
 PREFIX: Final = "fieldpost_"
 
+_PROTOCOLS: Final = (
+    ("xmpp", "xmpp", "tcp"), ("mqtt", "mqtt", "tcp"), ("mqtt websocket", "mqtt", "websocket"),
+)  # fmt: skip
+"""For each name of `Status.protocols`, the protocol and its transport."""
+
 
 def format_metrics(snapshot: Snapshot, process: ProcessFigures, health: Health) -> str:
     """Return all metrics in the text format of Prometheus."""
@@ -75,9 +80,15 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     yield single("mqtt_packets_total", COUNTER, meaning, process.requests["mqtt"])
     meaning = "Connections that are not read at the moment because they exceed a rate limit."
     yield single("rate_limited_connections", GAUGE, meaning, snapshot.status.paused)
-    meaning = "Connected sessions of devices by protocol, including XMPP's that wait to be resumed."
+    meaning = (
+        "Connected sessions of devices by protocol and transport (tcp, with or without TLS, or"
+        " websocket), including XMPP's that wait to be resumed."
+    )
     sessions = snapshot.status.protocols
-    counts = [(labels(protocol=name), sessions.get(name, 0)) for name in process.requests]
+    counts = [
+        (labels(protocol=protocol, transport=transport), sessions.get(name, 0))
+        for name, protocol, transport in _PROTOCOLS
+    ]
     yield Family("sessions", GAUGE, meaning, counts)
     meaning = "Provisioned devices: online, detached (all sessions wait to be resumed), or offline."
     states = Counter(device.state for device in snapshot.devices)

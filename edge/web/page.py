@@ -247,7 +247,7 @@ def _devices(devices: Iterable[DeviceStatus], now: int) -> Iterator[tuple[str, .
             yield (
                 escape(device.name),
                 DETACHED if session.detached else ONLINE,
-                f"{session.protocol} {session.version}".rstrip(),
+                session.protocol_text,
                 "" if session.since is None else _when(session.since),
                 escape(session.address or ""),
                 escape(session.resource),

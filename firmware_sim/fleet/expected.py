@@ -247,13 +247,14 @@ def _stalled(each: SystemEvent) -> bool:
 
 def sessions(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
     """Return the rows that the report's table `sessions` must have."""
-    found = _by(
-        events,
-        lambda each: (each.event.tags.get("protocol", "xmpp"), each.event.tags.get("version")),
-        "session",
-    )
+
+    def protocol_of(each: SystemEvent) -> tuple[str | None, ...]:
+        tags = each.event.tags
+        return tags.get("protocol", "xmpp"), tags.get("version"), tags.get("transport")
+
+    found = _by(events, protocol_of, "session")
     rows = []
-    for (protocol, version), logged in sorted(found.items(), key=str):
+    for (protocol, version, transport), logged in sorted(found.items(), key=str):
         began: Counter[str] = Counter()
         lost: Counter[str] = Counter()
         for each in logged:
@@ -261,8 +262,8 @@ def sessions(events: Sequence[SystemEvent]) -> list[dict[str, Any]]:
                 counter = began if each.event.name == "began" else lost
                 counter[each.event.source or ""] += round(each.event.value or 0)
         worst = sorted(lost, key=lambda source: (-lost[source], source))
-        row = {"protocol": protocol, "version": version, "devices": len(began)}
-        row |= {"sessions": began.total(), "lost": lost.total()}
+        row = {"protocol": protocol, "version": version, "transport": transport}
+        row |= {"devices": len(began), "sessions": began.total(), "lost": lost.total()}
         rows.append(row | {"which": ", ".join(worst[:_NAMED]), **_period(logged)})
     return rows
 

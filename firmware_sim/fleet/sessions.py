@@ -17,6 +17,7 @@ _PROTOCOLS: Final[tuple[dict[str, str], ...]] = (
     {},  # XMPP, which events do not name
     {"protocol": "mqtt", "version": "3.1.1"},
     {"protocol": "mqtt", "version": "5.0"},
+    {"protocol": "mqtt", "version": "5.0", "transport": "websocket"},
 )
 _REASONS: Final = ("closed", "lost", "not-resumed", "keep_alive_timeout", "replaced")
 _LASTS_S: Final = 6 * 3_600.0  # seconds between two events about the sessions of a device, at most

@@ -71,7 +71,7 @@ PLAIN_TABLES = {
     "clock": ("clocks", ("gateway",)),
     "delivery": ("delivery", ("gateway", "qos")),
     "queues": ("queues", ("gateway", "queue")),
-    "sessions": ("sessions", ("gateway", "protocol", "version")),
+    "sessions": ("sessions", ("gateway", "protocol", "version", "transport")),
     "notices": ("notices", ("gateway", "kind", "name")),
 }
 """Names in the truth, each with the report's table and the columns of its key."""

@@ -108,12 +108,14 @@ def sessions(name: str, at: int) -> list[Row]:
     lost = 212 if at == OUTAGE else 3
     row = {"gateway": name, "since": ago(24 * DAYS), "until": ago(1)}
     return [
-        row | {"protocol": protocol, "version": version, "devices": devices}
-        | {"sessions": sessions, "lost": lost, "which": f"{device}@{name}"}
-        for protocol, version, devices, sessions, device in (
-            ("mqtt", "3.1.1", 1, 230, "meter"),
-            ("mqtt", "5.0", 1, 240, "door"),
-            ("xmpp", None, 2, 410, "pump1"),
+        row | {"protocol": protocol, "version": version, "transport": transport}
+        | {"devices": devices, "sessions": sessions, "lost": lost, "failed": failed}
+        | {"which": f"{device}@{name}"}
+        for protocol, version, transport, devices, sessions, failed, device in (
+            ("mqtt", "3.1.1", None, 1, 230, 0, "meter"),
+            ("mqtt", "5.0", None, 1, 240, 0, "door"),
+            ("mqtt", "5.0", "websocket", 1, 35, 4, "panel"),
+            ("xmpp", None, None, 2, 410, 1, "pump1"),
         )
     ]  # fmt: skip
 

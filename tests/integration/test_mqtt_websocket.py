@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import subprocess
 import sys
@@ -226,6 +227,25 @@ async def test_a_log_in_needs_tls(secure: tuple[Gateway, Process]) -> None:
         answer = await client.ask(CONNECT)
         assert isinstance(answer, ConnAck)
         assert answer.reason is Reason.NOT_AUTHORIZED
+
+
+async def test_operators_see_the_transport(secure: tuple[Gateway, Process]) -> None:
+    gateway, process = secure
+    context = ssl.create_default_context(cafile=gateway.ca)
+    async with await WebSocketClient.open(process, tls=context) as client:
+        refused = await client.ask(CONNECT._replace(password=b"wrong"))
+        assert isinstance(refused, ConnAck)
+        assert refused.reason is Reason.BAD_USER_NAME_OR_PASSWORD
+    async with await WebSocketClient.open(process, V311, tls=context) as client:
+        assert isinstance(await client.ask(CONNECT._replace(version=V311)), ConnAck)
+        assert "mqtt 3.1.1 websocket" in gateway.command("device", "list")
+        status = json.loads(gateway.command("status", "--json"))
+        assert status["protocols"] == {"mqtt websocket": 1}
+    (event,) = [each for each in gateway.events("system") if each["name"] == "authentication"]
+    assert event["tags"] == {
+        "account": "pump1", "mechanism": "PLAIN", "protocol": "mqtt", "version": "5.0",
+        "transport": "websocket",
+    }  # fmt: skip
 
 
 async def test_aiohttp_connects(secure: tuple[Gateway, Process]) -> None:

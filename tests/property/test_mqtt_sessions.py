@@ -214,7 +214,7 @@ class Sessions(RuleBasedStateMachine):
         is_present = client.kept and not clean
         if not is_present:
             client.forget()
-        declared = terms.declaration(connect, LIMITS)
+        declared = terms.declaration(connect, LIMITS, "")
         self.gateway.bind(client.full, declared, PROTOCOLS[client.version])
         assert self.gateway.is_resumed == is_present
         client.kept = keeps

@@ -25,7 +25,7 @@ LOG_INTERVAL: Final = 900.0
 MAX_COUNTERS: Final = 1000
 """Maximum counters (rows of a table in memory). Above it, new sources are counted as `other`."""
 
-_KEPT_TAGS: Final = ("protocol", "version", "reason")
+_KEPT_TAGS: Final = (*events.PROTOCOL_TAGS, "reason")
 """Tags that counters of `other` have, too: peers do not choose their values, so there are few."""
 
 _COUNT: Final = """

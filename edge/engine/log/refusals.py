@@ -4,8 +4,8 @@ A source is a bare JID or an IP address. A rule is the name of a limit or of ano
 first refusal of a window is logged at once. Later refusals are counted in a row of a table, and
 logged when the window is over. The table is bounded: beyond its limit, refusals count for the
 source `other`. Some frequent events that are no refusals are counted in the same way. A rule may
-have details (`with_details`); beyond the table's limit they are dropped. Source: XEP QoS, "Memory
-attacks": invalid use is logged by XEP-0337, so that its source is found.
+have details (`with_details`); beyond the table's limit all but the protocol is dropped. Source: XEP
+QoS, "Memory attacks": invalid use is logged by XEP-0337, so that its source is found.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _CLOSE_ALL: Final = "DELETE FROM refusals"
 _FIRST_DUE: Final = "SELECT min(due) FROM refusals"
 
 _to_json: Final = msgspec.json.Encoder(order="sorted").encode
-_from_json: Final = msgspec.json.Decoder(tuple[str, dict[str, str]]).decode
+_from_json: Final = msgspec.json.Decoder(tuple[str | None, dict[str, str]]).decode
 
 
-def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
+def with_details(rule: str, text: str | None, tags: Mapping[str, str]) -> str:
     """Return a rule name that includes `text` and `tags`, so that these are counted separately."""
     return f"{rule} {_to_json((text, tags)).decode()}"
 
@@ -65,6 +65,14 @@ def with_details(rule: str, text: str, tags: Mapping[str, str]) -> str:
 def without_details(rule: str) -> str:
     """Return the name of a rule without the details that `with_details` added, if any."""
     return rule.partition(" ")[0]
+
+
+def with_protocol_only(rule: str) -> str:
+    """Return a rule with no other details than those of `events.PROTOCOL_TAGS`."""
+    name, _, details = rule.partition(" ")
+    tags = _from_json(details)[1] if details else {}
+    kept = {key: tags[key] for key in events.PROTOCOL_TAGS if key in tags}
+    return with_details(name, None, kept) if kept else name
 
 
 def log(
@@ -114,7 +122,7 @@ def count(
     if tx.row(_COUNT, (times, limit, source, rule)) is not None:
         return
     if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= limits.refusal_sources:
-        count(tx, limits, OTHER_SOURCE, without_details(rule), limit, times, text)
+        count(tx, limits, OTHER_SOURCE, with_protocol_only(rule), limit, times, text)
         return
     due = tx.now.service + limits.refusal_window
     tx.run(_OPEN, (source, rule, limit, due))

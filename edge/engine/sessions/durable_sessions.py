@@ -45,6 +45,7 @@ _COUNT: Final = """
 SELECT count(*), coalesce(sum(account = (SELECT id FROM main.accounts WHERE name = ?)), 0)
 FROM main.durable_sessions WHERE seconds > 0
 """
+_COUNT_AWAY: Final = "SELECT count(*) FROM durable_sessions WHERE expires IS NOT NULL"
 _ALL: Final = """
 SELECT a.name, d.full, d.seconds, d.expires FROM main.durable_sessions AS d
 JOIN main.accounts AS a ON a.id = d.account ORDER BY d.full
@@ -147,6 +148,11 @@ def list_all(tx: Transaction) -> list[tuple[str, str, float, float | None]]:
     """Return, for each address with a state, its account, the address, for how many seconds the
     state is kept without a session, and the service second at which it ends if it has none."""
     return list(tx.rows(_ALL))
+
+
+def count_away(tx: Transaction) -> int:
+    """Return the number of addresses with a state, but without a session."""
+    return int(tx.row(_COUNT_AWAY)[0])
 
 
 def exists(tx: Transaction, full: str) -> bool:

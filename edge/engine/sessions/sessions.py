@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine.dispatch.hooks import Context
 from edge.engine.rules.access import Sender
+from edge.engine.store import events
 from edge.engine.store.database import Transaction
 
 WITHOUT_SESSION: Final = 0
@@ -25,8 +26,8 @@ users of another server. A front that reaches them attaches itself under this ge
 _BIND: Final = """
 INSERT INTO temp.sessions (
     generation, full, bare, account, grant, since, qos, adopts, resends, ordered, window, ids,
-    relays, protocol, version
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    relays, protocol, version, transport
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
@@ -52,7 +53,7 @@ SELECT generation, full, detached, available, accepts, rank, gets_items, qos, si
     ordered, window, ids, relays
 FROM temp.sessions WHERE bare = ? ORDER BY rank DESC, generation DESC
 """
-_PROTOCOL: Final = "SELECT protocol, version FROM temp.sessions WHERE generation = ?"
+_PROTOCOL: Final = "SELECT protocol, version, transport FROM temp.sessions WHERE generation = ?"
 _BARE: Final = "SELECT bare FROM temp.sessions WHERE generation = ?"
 _NEWEST: Final = "SELECT bare, max(generation) FROM temp.sessions GROUP BY bare"
 _UNPROVISIONED: Final = """
@@ -88,6 +89,7 @@ class Declaration(NamedTuple):
             If not, their senders are told that nobody is there.
         protocol: its protocol in the event log; empty for XMPP.
         version: the version of the protocol in the event log; empty if it has only one.
+        transport: what carries the protocol, in the event log; empty for TCP, with or without TLS.
         durable: the seconds for which its state is kept after it has lost its connection
             (`durable_sessions`); `None` if no state belongs to the session.
         clean: whether the state of earlier sessions of its full address ends.
@@ -102,6 +104,7 @@ class Declaration(NamedTuple):
     relays: bool = True
     protocol: str = ""
     version: str = ""
+    transport: str = ""
     durable: float | None = None
     clean: bool = False
 
@@ -169,9 +172,8 @@ def bind(
 
 def protocol_tags(tx: Transaction, generation: int) -> dict[str, str]:
     """Return the tags by which the event log names a session's protocol; none for XMPP."""
-    protocol, version = tx.row(_PROTOCOL, (generation,)) or ("", "")
-    tags = {"protocol": protocol, "version": version}
-    return {name: value for name, value in tags.items() if value}
+    values = tx.row(_PROTOCOL, (generation,)) or ()
+    return {name: value for name, value in zip(events.PROTOCOL_TAGS, values, strict=False) if value}
 
 
 def remove(tx: Transaction, generation: int) -> None:

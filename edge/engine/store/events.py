@@ -29,6 +29,10 @@ MAX_SYSTEM_EVENTS: Final = 50_000
 """Maximum unsealed events in the lane `system`, which has the gateway's own events: a month of
 heartbeats. If the lane cannot be sealed and reaches it, further events are only counted."""
 
+PROTOCOL_TAGS: Final[tuple[str, ...]] = ("protocol", "version", "transport")
+"""The tags by which events name a protocol that is not XMPP. Peers do not choose their values, so
+there are few, and events for many sources have them, too."""
+
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
 _LANES: Final = "lanes"

@@ -68,6 +68,7 @@ CREATE TEMPORARY TABLE sessions (
     relays INTEGER NOT NULL, -- gets what other sessions send to its address
     protocol TEXT NOT NULL, -- in the event log; '' for XMPP
     version TEXT NOT NULL, -- of the protocol; '' if it has only one
+    transport TEXT NOT NULL, -- of the protocol, if it is not TCP
     since REAL NOT NULL -- service seconds: when it was bound
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);

@@ -68,7 +68,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     `build` is "compiled" or "pure" (`build_kind`), `service` the service time in seconds, `uptime`
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
-    `sessions` is the number of sessions of devices by protocol, `xmpp` or `mqtt`;
+    `sessions` is the number of sessions of devices by protocol: `xmpp`, `mqtt` or `mqtt websocket`;
     `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
     if the process cannot use it, `certificate_error` why it uses the previous certificate in place
     of the present files, and `link_error` why a component has no link to its server.
@@ -97,6 +97,7 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
         resource: the resource of its address; in MQTT, the client identifier.
         protocol: `xmpp` or `mqtt`.
         version: the version of the protocol, if it has several.
+        transport: `websocket`, or empty for TCP, with or without TLS.
         address: the IP address of the session's connection to this gateway, if it has one.
         since: when the session was bound, if that is known.
         seen: when the device last sent something, if that is known.
@@ -109,11 +110,17 @@ class ConnectedSession(Struct, frozen=True, kw_only=True):
     resource: str
     protocol: str = "xmpp"
     version: str = ""
+    transport: str = ""
     address: str | None = None
     since: int | None = None
     seen: int | None = None
     detached: bool = False
     unacknowledged: int | None = 0
+
+    @property
+    def protocol_text(self) -> str:
+        """The protocol with its version and transport, for people."""
+        return " ".join(filter(None, (self.protocol, self.version, self.transport)))
 
 
 class DeviceConnections(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from edge import content_types
 from edge.engine.dispatch.outputs import EndReason
+from edge.engine.sessions import durable_sessions
 from edge.engine.store.database import Receipt, SentMessage, Transaction
 from edge.errors import StoreError
 from edge.features.pubsub.service import live_topics
@@ -36,26 +37,43 @@ SYS: Final = "$SYS/broker/"
 STATUS: Final = "$fieldpost/status"
 """The topic of the status: the JSON object that `fieldpost status --json` prints."""
 
-_FIGURES: Final[dict[str, Callable[[Status, StoredStatus, Traffic], object]]] = {
-    "version": lambda status, _stored, _traffic: f"fieldpost {status.version}",
-    "uptime": lambda status, _stored, _traffic: f"{status.uptime or 0:.0f} seconds",
-    "clients/connected": lambda status, _stored, _traffic: _connected(status),
-    "clients/disconnected": lambda status, stored, _traffic: max(
-        0, _used(stored, "durable_sessions") - _connected(status)
+
+class _State(NamedTuple):
+    """Sources of the figures; `away` is the number of durable sessions without a connection."""
+
+    status: Status
+    stored: StoredStatus
+    traffic: Traffic
+    away: int
+
+    @property
+    def connected(self) -> int:
+        """The number of connected sessions of MQTT, by all transports."""
+        counts = self.status.protocols.items()
+        return sum(count for name, count in counts if name.split()[0] == PROTOCOL)
+
+    def used(self, limit: str) -> int:
+        return self.stored.used[limit].value
+
+
+_FIGURES: Final[dict[str, Callable[[_State], object]]] = {
+    "version": lambda now: f"fieldpost {now.status.version}",
+    "uptime": lambda now: f"{now.status.uptime or 0:.0f} seconds",
+    "clients/connected": lambda now: now.connected,
+    "clients/disconnected": lambda now: now.away,
+    "clients/total": lambda now: now.connected + now.away,
+    "clients/maximum": lambda now: now.traffic.most_sessions,
+    "messages/received": lambda now: now.traffic.received,
+    "messages/sent": lambda now: now.traffic.sent,
+    "messages/stored": lambda now: (
+        now.used("items") + now.stored.waiting.outbox + now.stored.waiting.queued
     ),
-    "clients/total": lambda _status, stored, _traffic: _used(stored, "durable_sessions"),
-    "clients/maximum": lambda _status, _stored, traffic: traffic.most_sessions,
-    "messages/received": lambda _status, _stored, traffic: traffic.received,
-    "messages/sent": lambda _status, _stored, traffic: traffic.sent,
-    "messages/stored": lambda _status, stored, _traffic: (
-        _used(stored, "items") + stored.waiting.outbox + stored.waiting.queued
-    ),
-    "publish/messages/received": lambda _status, _stored, traffic: traffic.publications_received,
-    "publish/messages/sent": lambda _status, _stored, traffic: traffic.publications_sent,
-    "bytes/received": lambda _status, _stored, traffic: traffic.bytes_received,
-    "bytes/sent": lambda _status, _stored, traffic: traffic.bytes_sent,
-    "subscriptions/count": lambda _status, stored, _traffic: _used(stored, "subscriptions"),
-    "retained messages/count": lambda _status, stored, _traffic: _used(stored, "items"),
+    "publish/messages/received": lambda now: now.traffic.publications_received,
+    "publish/messages/sent": lambda now: now.traffic.publications_sent,
+    "bytes/received": lambda now: now.traffic.bytes_received,
+    "bytes/sent": lambda now: now.traffic.bytes_sent,
+    "subscriptions/count": lambda now: now.used("subscriptions"),
+    "retained messages/count": lambda now: now.used("items"),
 }
 """The figures by the end of their topics."""
 
@@ -165,10 +183,11 @@ class BrokerStatus:
 
     async def _read(self, topics: Collection[str]) -> dict[str, Value]:
         context = self._context
-        stored = await context.store.read(gateway_status.read_stored)
+        stored, away = await context.store.read(_read_stored)
         status = gateway_status.combine(context.settings, stored, self._process_status())
+        state = _State(status, stored, self._traffic, away)
         values = {
-            SYS + name: Value(str(figure(status, stored, self._traffic)).encode())
+            SYS + name: Value(str(figure(state)).encode())
             for name, figure in _FIGURES.items()
             if SYS + name in topics
         }
@@ -182,9 +201,5 @@ class BrokerStatus:
         return values
 
 
-def _connected(status: Status) -> int:
-    return status.protocols.get(PROTOCOL, 0)
-
-
-def _used(stored: StoredStatus, limit: str) -> int:
-    return stored.used[limit].value
+def _read_stored(tx: Transaction) -> tuple[StoredStatus, int]:
+    return gateway_status.read_stored(tx), durable_sessions.count_away(tx)

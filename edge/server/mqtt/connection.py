@@ -21,11 +21,13 @@ from edge.engine.sessions import durable_sessions, sessions
 from edge.engine.sessions.session_lifecycle import Bound
 from edge.engine.store.database import Transaction
 from edge.errors import ServiceError, StoreError
+from edge.mqtt import PROTOCOL
 from edge.mqtt.codec import PacketParser, encode, encode_within
 from edge.mqtt.packets import (
     MAX_PACKET,
     NO_PROPERTIES,
     V5,
+    VERSION_NAMES,
     Auth,
     ConnAck,
     Connect,
@@ -156,8 +158,17 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     # Log-in
 
+    @property
+    def protocol_tags(self) -> dict[str, str]:
+        """The tags by which the event log names the protocol, with the version once it is known."""
+        tags = {"protocol": PROTOCOL}
+        if self._connect is not None:
+            tags["version"] = VERSION_NAMES[self._connect.version]
+        return tags | ({"transport": self.transport} if self.transport else {})
+
     def _begin_login(self, login: Login, connect: Connect) -> None:
         self._connect = connect
+        login.protocol_tags = self.protocol_tags
         self._is_connecting = True
         self._max_packet = connect.properties.get(Property.MAXIMUM_PACKET_SIZE, MAX_PACKET)
         settings = self._context.settings
@@ -223,6 +234,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             and method == connect.properties.get(Property.AUTHENTICATION_METHOD)
         ):
             self._login = Login(self._context, self._source, self.address)
+            self._login.protocol_tags = self.protocol_tags
             self._begin_exchange(
                 self._login,
                 packet.properties,
@@ -300,7 +312,8 @@ class MqttConnection(Connection[Input, MqttSession]):
             self._refuse(Reason.QUOTA_EXCEEDED, exceeded.text)
         else:
             done = partial(self._start_session, session, connect)
-            login.bind(session, self, done, terms.declaration(connect, self._limits))
+            declared = terms.declaration(connect, self._limits, self.transport)
+            login.bind(session, self, done, declared)
 
     def _start_session(
         self, session: MqttSession, connect: Connect, outcome: Bound | BindRefusal

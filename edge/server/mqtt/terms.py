@@ -62,7 +62,7 @@ def keep_alive(connect: Connect, most: int) -> int:
     return wanted if connect.version == V311 or 0 < wanted <= most else most
 
 
-def declaration(connect: Connect, limits: Limits) -> Declaration:
+def declaration(connect: Connect, limits: Limits, transport: str) -> Declaration:
     """Return what a session declares to the engine."""
     most = connect.properties.get(Property.RECEIVE_MAXIMUM, MAX_ID)
     return Declaration(
@@ -76,6 +76,7 @@ def declaration(connect: Connect, limits: Limits) -> Declaration:
         durable=float(connect.session_expiry),
         protocol=PROTOCOL,
         version=VERSION_NAMES[connect.version],
+        transport=transport,
         clean=connect.clean,
     )
 

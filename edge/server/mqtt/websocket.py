@@ -71,6 +71,8 @@ class WebSocketConnection(MqttConnection):
     """A connection of MQTT over WebSocket. Until its handshake, it is like one that sends no
     CONNECT: the same limits apply to it."""
 
+    transport = "websocket"
+
     __slots__ = ("_early", "_frames", "_http", "_may_read")
 
     def __init__(

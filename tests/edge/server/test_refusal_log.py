@@ -9,6 +9,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
 from edge.engine.dispatch.hooks import new_context
+from edge.engine.log.refusals import with_details
 from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import Store
 from edge.routing.xmpp.router import Router
@@ -31,8 +32,8 @@ class Log:
         self.reported: list[NewEvent] = []
         store.on_logged = self.reported.extend
 
-    def fail(self, account: str, now: float = 0.0, source: str = ADDRESS) -> None:
-        tags = {"account": account, "mechanism": "PLAIN"}
+    def fail(self, account: str, now: float = 0.0, source: str = ADDRESS, **protocol: str) -> None:
+        tags = {"account": account, "mechanism": "PLAIN", **protocol}
         self._log.log_failed_login(source, "authentication", "wrong password", tags, now)
 
     async def events(self) -> list[NewEvent]:
@@ -77,9 +78,13 @@ async def test_few_refusals_per_address_are_logged_at_once_and_further_names_are
     for number in range(10):
         log.fail(f"pump{number}")
     log.fail("pump3")
+    for number in range(2):
+        log.fail(f"cam{number}", protocol="mqtt", version="5.0")
     assert [(event.tags or {})["account"] for event in await log.events()] == ["pump0", "pump1"]
     counted = log.counters.take_sources()
     assert counted.pop(Refusal(ADDRESS, "authentication")) == 6
+    mqtt = with_details("authentication", None, {"protocol": "mqtt", "version": "5.0"})
+    assert counted.pop(Refusal(ADDRESS, mqtt)) == 2
     assert sorted(counted.values()) == [1, 2], "pump2 and pump3"
 
 

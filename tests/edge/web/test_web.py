@@ -59,6 +59,9 @@ SESSIONS = [
     ConnectedSession(
         account="valve", resource="esp", protocol="mqtt", version="3.1.1", unacknowledged=None
     ),
+    ConnectedSession(
+        account="valve", resource="app", protocol="mqtt", version="5.0", transport="websocket"
+    ),
 ]
 
 
@@ -91,7 +94,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 def running(settings: Config = SETTINGS) -> ProcessStatus:
     return ProcessStatus(
         version="1.2.3", boot="b", service=12.5, uptime=7200.0, synchronised=True, used=USED,
-        limits=msgspec.to_builtins(settings.limits), sessions={"xmpp": 2, "mqtt": 1},
+        limits=msgspec.to_builtins(settings.limits),
+        sessions={"xmpp": 2, "mqtt": 1, "mqtt websocket": 1},
     )  # fmt: skip
 
 
@@ -380,8 +384,9 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
             "fieldpost_queue_oldest_item_age_seconds": 0,
             "fieldpost_stanzas_total": 17,
             "fieldpost_mqtt_packets_total": 4,
-            'fieldpost_sessions{protocol="xmpp"}': 2,
-            'fieldpost_sessions{protocol="mqtt"}': 1,
+            'fieldpost_sessions{protocol="xmpp",transport="tcp"}': 2,
+            'fieldpost_sessions{protocol="mqtt",transport="tcp"}': 1,
+            'fieldpost_sessions{protocol="mqtt",transport="websocket"}': 1,
             "fieldpost_written_bytes_total": 8192,
             'fieldpost_limit_used{limit="sessions"}': 3,
             'fieldpost_limit_allowed{limit="sessions"}': 1000,
@@ -628,6 +633,7 @@ async def test_devices_and_their_sessions_are_shown(
         ("detached", "xmpp", "2025-10-09 08:53:19 UTC", "", "old", "1 min 1 s ago", "0", "0", "0"),
         ("offline", "", "", "", "", "never", "0", "0", ""),
         ("online", "mqtt 3.1.1", "", "", "esp", "", "0", "0", "0"),
+        ("online", "mqtt 5.0 websocket", "", "", "app", "", "0", "0", "0"),
         ("away", "", "", "", "esp2", "", "", "0", "0"),
     ):
         assert "".join(f"<td>{cell}</td>" for cell in cells) in without_names(text)

@@ -131,17 +131,20 @@ def test_sessions_are_counted_by_protocol() -> None:
         return SystemEvent("E1", found)
 
     mqtt = {"protocol": "mqtt", "version": "5.0"}
+    websocket = mqtt | {"transport": "websocket"}
     events = [
         *(event("began", source, 2.0, **mqtt) for source in ("a", "b", "a")),
         *(event("ended", source, 1.0, reason="lost", **mqtt) for source in ("b", "a")),
         event("ended", "b", 3.0, reason="keep_alive_timeout", **mqtt),
         event("ended", "c", 9.0, reason="closed", **mqtt),
+        event("began", "c", 4.0, **websocket),
         event("ended", "d", 1.0, reason="not-resumed"),
     ]
-    names = ("protocol", "version", "devices", "sessions", "lost", "which")
+    names = ("protocol", "version", "transport", "devices", "sessions", "lost", "which")
     assert [tuple(row[name] for name in names) for row in expected.sessions(events)] == [
-        ("mqtt", "5.0", 2, 6, 5, "b, a"),
-        ("xmpp", None, 0, 0, 1, "d"),
+        ("mqtt", "5.0", "websocket", 1, 4, 0, ""),
+        ("mqtt", "5.0", None, 2, 6, 5, "b, a"),
+        ("xmpp", None, None, 0, 0, 1, "d"),
     ]
 
 

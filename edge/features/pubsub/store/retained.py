@@ -36,7 +36,8 @@ _GET: Final = "SELECT next, last FROM retained_progress WHERE subscription = ?"
 _SAVE: Final = "UPDATE retained_progress SET next = ? WHERE subscription = ?"
 _END: Final = "DELETE FROM retained_progress WHERE subscription = ?"
 _PENDING: Final = """
-SELECT s.jid, s.id FROM retained_progress AS r CROSS JOIN subscriptions AS s ON s.id = r.subscription
+SELECT s.jid, s.id
+FROM retained_progress AS r CROSS JOIN subscriptions AS s ON s.id = r.subscription
 ORDER BY r.subscription
 """
 _SENT: Final = "SELECT item FROM retained_sent WHERE subscription = ?"

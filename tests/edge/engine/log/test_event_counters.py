@@ -95,14 +95,14 @@ def test_further_sources_count_as_other(gateway: Gateway, monkeypatch: pytest.Mo
     for number in range(5):
         count_event(gateway, f"d{number}@gw.example", reason="lost")
     count_event(gateway, "d0@gw.example", reason="lost")
-    count_event(gateway, "d9@gw.example", "began", protocol="mqtt", share="s")
+    count_event(gateway, "d9@gw.example", "began", protocol="mqtt", transport="x", share="s")
     rows = log_counters(gateway)
     lost = {"reason": "lost", "ago_s": "0"}
     assert summaries(rows) == [
         ("d0@gw.example", "ended", 2.0, lost),
         ("d1@gw.example", "ended", 1.0, lost),
         ("other", "ended", 3.0, lost),
-        ("other", "began", 1.0, {"protocol": "mqtt", "ago_s": "0"}),
+        ("other", "began", 1.0, {"protocol": "mqtt", "transport": "x", "ago_s": "0"}),
     ]
     assert counter_rows(gateway) == 4
 

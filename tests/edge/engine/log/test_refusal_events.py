@@ -88,14 +88,16 @@ def test_sources_and_rules_are_logged_separately(gateway: Gateway) -> None:
 
 def test_further_sources_are_logged_as_other(gateway: Gateway) -> None:
     for number in range(10):
-        rule = refusals.with_details("rule", "wrong", {"account": str(number)})
+        tags = {"account": str(number), "protocol": "mqtt"}
+        rule = refusals.with_details("rule", "wrong", tags)
         refuse(gateway, f"s{number}@gw.example", rule)
     assert rows(gateway) == LIMITS.refusal_sources + 1
     assert [source for source, *_ in logged(gateway)] == [
         *(f"s{number}@gw.example" for number in range(3)),
         refusals.OTHER_SOURCE,
     ]
-    assert gateway.events("system")[-1].tags == {}, "without the details"
+    last = gateway.events("system")[-1]
+    assert (last.text, last.tags) == (None, {"protocol": "mqtt"}), "without other details"
     gateway.clock.service += WINDOW
     gateway.run_timers()
     assert logged(gateway)[4:] == [(refusals.OTHER_SOURCE, "rule", 6.0)]

@@ -7,6 +7,7 @@ import pytest
 from edge.engine.log import event_counters
 from edge.engine.sessions.session_lifecycle import UNKNOWN_REASON
 from edge.engine.sessions.sessions import Declaration
+from edge.engine.store import events
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.pubsub import create
 from tests.helpers.shared_subscriptions import SHARE, join, leave
@@ -48,19 +49,19 @@ def test_begin_and_end_of_a_session_are_counted(gateway: Gateway) -> None:
 def test_the_protocol_of_a_session_is_logged(gateway: Gateway) -> None:
     before = len(gateway.events("system"))
     gateway.bind(PUMP)
-    gateway.bind(VALVE, declared=Declaration(protocol="mqtt", version="5.0"))
+    gateway.bind(VALVE, declared=Declaration(protocol="mqtt", version="5.0", transport="x"))
     for address in (PUMP, VALVE):
         gateway.end(address)
     gateway.tx(lambda tx: event_counters.log_counts(tx, everything=True))
     logged = [
-        (row.source, row.name, row.tags.get("protocol"), row.tags.get("version"))
+        (row.source, row.name, *map(row.tags.get, events.PROTOCOL_TAGS))
         for row in gateway.events("system")[before:]
     ]
     assert logged == [
-        (PUMP_BARE, "began", None, None),
-        (VALVE_BARE, "began", "mqtt", "5.0"),
-        (PUMP_BARE, "ended", None, None),
-        (VALVE_BARE, "ended", "mqtt", "5.0"),
+        (PUMP_BARE, "began", None, None, None),
+        (VALVE_BARE, "began", "mqtt", "5.0", "x"),
+        (PUMP_BARE, "ended", None, None, None),
+        (VALVE_BARE, "ended", "mqtt", "5.0", "x"),
     ]
 
 
