@@ -53,7 +53,7 @@ def list_(folder: Path, as_json: bool) -> None:
     help="Maximum number of items shown of each state.",
 )
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
-    """Show a queue and why its items do not move.
+    """Show a queue, why its items do not move, and why it accepts no more.
 
     Which members are connected is only known while the gateway is running; otherwise a `-` is
     printed.
@@ -145,6 +145,7 @@ def _json_report(report: Report) -> dict[str, object]:
     members = [member._asdict() | {"there": report.sessions(member)} for member in report.members]
     return {
         **report.queue._asdict(),
+        "full": report.full and report.full.name,
         "service": report.moment.service,
         "members": members,
         "items_shown": [_json_item(found) for found in report.items],
@@ -159,6 +160,8 @@ def _json_item(found: DiagnosedItem) -> dict[str, object]:
 def _lines(report: Report, *, whole: bool) -> Iterator[str]:
     if whole:
         yield from _summary(report.queue)
+        if report.refusal:
+            yield report.refusal
         yield ""
         yield from _members(report)
         yield ""

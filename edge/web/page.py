@@ -184,7 +184,8 @@ def _uplink(snapshot: Snapshot, now: int) -> Iterator[str]:
 
 
 def _queues(snapshot: Snapshot, reports: Sequence[Report], service: float) -> Iterator[str]:
-    """Yield a card for each queue, with the reason why the first item of each state waits."""
+    """Yield a card for each queue, with the reasons why it accepts no more items, and why the first
+    item of each state waits."""
     if not reports:
         yield "<p>None.</p>"
         return
@@ -203,7 +204,8 @@ def _queues(snapshot: Snapshot, reports: Sequence[Report], service: float) -> It
             figures.append(f"oldest {duration(max(0.0, service - since))}")
         yield f'<li class="card"><h3>{escape(queue.name)}</h3>'
         yield f'<p class="soft">{", ".join(figures)}</p>'
-        yield from _list(escape(found.explanation) for found in report.items)
+        refusal = [_bad(escape(report.refusal))] if report.refusal else []
+        yield from _list([*refusal, *(escape(found.explanation) for found in report.items)])
         yield "</li>"
     yield "</ul>"
     if len(snapshot.queues) > len(reports):

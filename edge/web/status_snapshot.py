@@ -203,7 +203,8 @@ class SnapshotReader:
         store = self._sources.store
         with suppress(StoreError):  # then it is not known which members are connected
             await store.run(attend)
-        return await store.read(lambda tx: list(diagnosis.first_items(tx, members)))
+        limits = self._sources.settings.limits
+        return await store.read(lambda tx: list(diagnosis.first_items(tx, limits, members)))
 
     def _read(self, tx: Transaction) -> _Stored:
         folder, settings = self._sources.folder, self._sources.settings

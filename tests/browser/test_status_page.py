@@ -73,6 +73,7 @@ SEEN = (
     "the backlog uses ",
     # queues
     "the queue has no subscribers",
+    "no more items are accepted: the limit items_per_queue = 3 is reached",
     "no subscriber is connected: spare@gw.example",
     "delivered to pump1@gw.example/fw ",
     "the lock ends ",
@@ -130,7 +131,7 @@ async def page(tmp_path: Path) -> Path:
     configure(gateway.folder, "web", listen="127.0.0.1:0")
     configure(gateway.folder, "mqtt", listen="127.0.0.1:0", require_tls=False)
     configure(gateway.folder, "uplink", enrolment="enrolment.json", segment_age=0.1)
-    configure(gateway.folder, "limits", nodes_per_account=4)
+    configure(gateway.folder, "limits", nodes_per_account=4, items_per_queue=3)
     with gateway.run() as process:
         port = process.host_port("xmpp")[1]
         async with await Client.connect(port) as client:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge import topics
+from edge.config import load
 from edge.engine.store import meta
 from edge.engine.store.database import Transaction
 from edge.errors import SetupError
@@ -73,6 +74,7 @@ def show(
     Raises:
         SetupError: there is no such queue, or no such item in it.
     """
+    limits = load.load(folder).limits
     with reading(folder) as tx:
         number = find(tx, name).id
     answer, problem = _ask_gateway(folder, number)
@@ -81,7 +83,7 @@ def show(
         known = answer is not None and queue.id == number
         attendance = answer.attending if answer is not None and known else None
         moment = _moment(tx, answer)
-        report = diagnosis.report(tx, queue, attendance, moment, item=item, limit=limit)
+        report = diagnosis.report(tx, limits, queue, attendance, moment, item=item, limit=limit)
     if item is not None and not report.items:
         raise SetupError(f"there is no item {item!r} in {queue.name}")
     return QueueStatus(report, problem)

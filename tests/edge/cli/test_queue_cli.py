@@ -16,7 +16,7 @@ from edge.features.queues.store import overview, queue_items, queues
 from edge.features.queues.store.queue_items import NewQueuedItem
 from edge.ops.gateway import control
 from tests.helpers import queue_rows
-from tests.helpers.folder import change, fieldpost, query, system_events
+from tests.helpers.folder import change, configure, fieldpost, query, system_events
 from tests.helpers.queue_rows import FIRST, PUBLISHER, WORKER
 
 SHARE = "$share:pool:plant/#"
@@ -106,6 +106,15 @@ def test_show_accepts_both_spellings_of_a_shared_subscription(folder: Path) -> N
         text = ok(queue(folder, "show", name))
         assert text.startswith(f"{SHARE}: shared subscription, least-loaded\n")
         assert "locked for" not in text.partition("\n\n")[0]
+
+
+def test_show_says_that_a_queue_is_full(folder: Path) -> None:
+    assert show_json(folder, "work")["full"] is None
+    configure(folder, "limits", items_per_queue=5)
+    assert show_json(folder, "work")["full"] == "items_per_queue"
+    facts = ok(queue(folder, "show", "work")).partition("\n\n")[0]
+    text = "no more items are accepted: the limit items_per_queue = 5 is reached"
+    assert facts.splitlines()[-1] == text
 
 
 def test_show_prints_json(folder: Path) -> None:

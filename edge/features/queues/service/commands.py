@@ -62,10 +62,10 @@ _COUNTS: Final = ("policy", "items", "bytes", "ready", "locked", "delayed", "dea
 _TRUE: Final = (["1"], ["true"])
 
 
-def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Show a queue and why its items are not delivered; an ItemID in `form` selects items."""
     queue, item = _queue(tx, sender, form), _text(form, "item")
-    report = diagnosis.running_report(tx, queue, item=item, limit=ITEMS)
+    report = diagnosis.running_report(tx, context.limits, queue, item=item, limit=ITEMS)
     if item is not None and not report.items:
         return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
     fields = [FormField("node", values=(queue.name,))]
@@ -75,6 +75,8 @@ def show(_context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
         f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked,"
         f" {queue.delayed} delayed, {queue.dead} dead"
     )
+    if report.refusal:
+        text += f"; {report.refusal}"
     return CommandResult(text, fields, _COLUMNS, _rows(report))
 
 

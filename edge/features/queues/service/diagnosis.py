@@ -1,14 +1,18 @@
-"""Report on a queue: its counts, its members, and the reason why each item is not delivered."""
+"""Report on a queue: its counts, its members, the reason why each item is not delivered, and why it
+accepts no more items."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from edge.config.limits import Limits
+from edge.engine.rules.quota import ExceededLimit
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.node_config import QueuePolicy
 from edge.features.queues.rules import diagnosis
 from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason
+from edge.features.queues.service.queue_registry import exceeded_of_queue
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Attendance, Overview, Subscriber
 from edge.features.queues.store.queue_items import QueuedItem
@@ -46,13 +50,23 @@ class DiagnosedItem(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Report on a queue; `attendance` is `None` if the connected members are not known."""
+    """Report on a queue.
+
+    `attendance` is `None` if the connected members are not known. `full` is the limit of the queue
+    that one more item of the average size would exceed, if any.
+    """
 
     queue: Overview
     members: list[Subscriber]
     attendance: list[Attendance] | None
     items: list[DiagnosedItem]
     moment: Moment
+    full: ExceededLimit | None
+
+    @property
+    def refusal(self) -> str:
+        """Why the queue accepts no more items, for people; empty if it does."""
+        return "" if self.full is None else f"no more items are accepted: {self.full.text}"
 
     def sessions(self, member: Subscriber) -> list[str] | None:
         """Return the full JIDs of a member's connected sessions, or `None` without `attendance`."""
@@ -63,16 +77,21 @@ class Report(NamedTuple):
 
 
 def running_report(
-    tx: Transaction, queue: Overview, *, item: str | None = None, limit: int = MAX_ITEMS
+    tx: Transaction,
+    limits: Limits,
+    queue: Overview,
+    *,
+    item: str | None = None,
+    limit: int = MAX_ITEMS,
 ) -> Report:
     """Return a report on a queue; to be called in the running gateway only."""
     attendance = overview.attendance(tx, queue.id, MAX_MEMBERS)
     moment = Moment(tx.now.service, tx.now.wall)
-    return report(tx, queue, attendance, moment, item=item, limit=limit)
+    return report(tx, limits, queue, attendance, moment, item=item, limit=limit)
 
 
 def first_items(
-    tx: Transaction, attendances: Mapping[int, list[Attendance] | None]
+    tx: Transaction, limits: Limits, attendances: Mapping[int, list[Attendance] | None]
 ) -> Iterator[Report]:
     """Yield a report on each queue with the first item of each state.
 
@@ -83,11 +102,12 @@ def first_items(
     for number, attendance in attendances.items():
         queue = overview.numbered(tx, number)
         if queue is not None:
-            yield report(tx, queue, attendance, moment, limit=1)
+            yield report(tx, limits, queue, attendance, moment, limit=1)
 
 
 def report(
     tx: Transaction,
+    limits: Limits,
     queue: Overview,
     attendance: list[Attendance] | None,
     moment: Moment,
@@ -108,7 +128,9 @@ def report(
     for found, known_before in _items(tx, queue, item, limit):
         before = overview.count_before(tx, found) if known_before is None else known_before
         items.append(explainer.diagnose(found, before))
-    return Report(queue, members, attendance, items, moment)
+    average = queue.bytes // max(queue.items, 1)
+    full = exceeded_of_queue(limits, queue.items, queue.bytes, 1, average)
+    return Report(queue, members, attendance, items, moment, full)
 
 
 def _items(

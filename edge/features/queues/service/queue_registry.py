@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from edge.config.limits import Limits
 from edge.engine.dispatch.hooks import Context
 from edge.engine.dispatch.item_attributes import ItemAttributes, charge
 from edge.engine.rules import quota
@@ -225,13 +226,24 @@ def _exceeded_limit(
     limits = context.limits
     count = min(growth.messages, 1)
     size = growth.bytes // max(growth.messages, 1)  # all items of one publication are equal
-    if queue.items + count > limits.items_per_queue:
-        return ExceededLimit("items_per_queue", limits.items_per_queue)
-    if size > 0 and queue.bytes + size > limits.queue_bytes_per_queue:
-        return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
+    exceeded = exceeded_of_queue(limits, queue.items, queue.bytes, count, size)
+    if exceeded is not None:
+        return exceeded
     part = 1 if queue.share is None else SHARES_PART
     exceeded = _exceeded_total(context, tx, source, growth, own, part)
     return exceeded or (space.reserve(tx, size, limits) if size > 0 else None)
+
+
+def exceeded_of_queue(
+    limits: Limits, items: int, size: int, new_items: int, new_bytes: int
+) -> ExceededLimit | None:
+    """Return the limit of one queue, with this number and size of items, that new ones would
+    exceed, or `None`."""
+    if items + new_items > limits.items_per_queue:
+        return ExceededLimit("items_per_queue", limits.items_per_queue)
+    if new_bytes > 0 and size + new_bytes > limits.queue_bytes_per_queue:
+        return ExceededLimit("queue_bytes_per_queue", limits.queue_bytes_per_queue)
+    return None
 
 
 def _exceeded_total(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge.config.limits import Limits
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
@@ -43,6 +44,12 @@ def do_as(sender: str, gateway: Gateway, name: str, **fields: str | list[str]) -
     session = begin(gateway, f"{FORM}#{name}", sender)
     filled = form(FORM_TYPE=[FORM], **fields)
     return command(gateway, f"{FORM}#{name}", filled, sender=sender, sessionid=session)
+
+
+def test_owner_sees_that_a_queue_is_full(make_gateway: MakeGateway) -> None:
+    reply = do(add_queue(make_gateway(Limits(items_per_queue=5))), "show", node="work")
+    text = "no more items are accepted: the limit items_per_queue = 5 is reached"
+    assert note(reply) == ("info", f"5 items: 2 ready, 1 locked, 1 delayed, 1 dead; {text}")
 
 
 def test_owner_sees_the_state_of_a_queue(gateway: Gateway) -> None:

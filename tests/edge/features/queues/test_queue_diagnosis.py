@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge.config.limits import Limits
 from edge.engine.store.database import Transaction
 from edge.features.queues.rules.assignment import slot_of
 from edge.features.queues.rules.diagnosis import Reason
@@ -34,7 +35,7 @@ def diagnose(
     def unit(tx: Transaction) -> tuple[Reason, str]:
         (queue,) = overview.page(tx, 0, 1)
         moment = Moment(tx.now.service, None if attendance is None else tx.now.wall)
-        (one,) = diagnosis.report(tx, queue, attendance, moment, item=item).items
+        (one,) = diagnosis.report(tx, Limits(), queue, attendance, moment, item=item).items
         return one.reason, one.explanation
 
     return gateway.tx(unit)
@@ -187,7 +188,7 @@ def test_the_limit_counts_items_of_each_state(gateway: Gateway) -> None:
 
     def unit(tx: Transaction) -> list[tuple[str, Reason, int]]:
         queue = queue_rows.overview_of(tx, get_queue(tx))
-        report = diagnosis.report(tx, queue, [], Moment(0.0, None), limit=1)
+        report = diagnosis.report(tx, Limits(), queue, [], Moment(0.0, None), limit=1)
         return [(one.item.item, one.reason, one.before) for one in report.items]
 
     assert gateway.tx(unit) == [
@@ -236,3 +237,21 @@ def test_a_session_accepts_the_qos_that_it_announces_or_that_is_downgraded(
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET qos = ?", (announced,)))
     (one,) = gateway.tx(lambda tx: overview.attendance(tx, 1, 10))
     assert (one.session, one.accepts_qos) == (FIRST, accepts)
+
+
+def test_a_full_queue_is_reported_with_its_limit(gateway: Gateway) -> None:
+    node(gateway)
+    size = gateway.tx(lambda tx: get_queue(tx).bytes)
+
+    def refusal(limits: Limits) -> str:
+        def unit(tx: Transaction) -> str:
+            queue = queue_rows.overview_of(tx, get_queue(tx))
+            return diagnosis.report(tx, limits, queue, [], Moment(0.0, None)).refusal
+
+        return gateway.tx(unit)
+
+    room = {"items_per_queue": 6, "queue_bytes_per_queue": size * 6 // 5}
+    assert refusal(Limits(**room)) == ""
+    for name, value in room.items():
+        text = f"no more items are accepted: the limit {name} = {value - 1} is reached"
+        assert refusal(Limits(**{**room, name: value - 1})) == text
