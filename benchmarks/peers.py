@@ -432,7 +432,7 @@ def _of_allowed(
 ) -> list[float]:
     """Return the rates of a gateway with slow fsync as shares of what one sync a group allows."""
     without = name.partition("+")[0]
-    if not peer.fsync_delay or peer.protocol != "xmpp":
+    if not peer.fsync_delay or peer.protocol != "xmpp" or name not in runs:
         return []
     return [
         slow.rate * (2 * peer.fsync_delay + in_flight / fast.rate) / in_flight
