@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,16 @@ def build(dist: Path) -> Path:
     return Path(done.stdout.strip())
 
 
+def with_compiled_module(wheel: Path, machine: str) -> None:
+    """Write a wheel for a machine and the tests' Python beside the pure one."""
+    python = f"cp3{sys.version_info[1]}"
+    tags = f"{python}-{python}-manylinux2014_{machine}"
+    compiled = wheel.with_name(wheel.name.replace("py3-none-any", tags))
+    shutil.copy(wheel, compiled)
+    with zipfile.ZipFile(compiled, "a") as file:
+        file.writestr(f"fieldpost/lib/{machine}.so", b"")
+
+
 def newer(package: Path) -> Path:
     """Return a copy of the package with a higher version."""
     tree = package.with_name("tree")
@@ -90,6 +101,8 @@ def package(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("this needs dpkg-deb and the version of Python of Debian 12 or 13")
     dist = tmp_path_factory.mktemp("dist")
     copy_wheels(wheel.parent, dist)
+    for machine in ("aarch64", "x86_64"):
+        with_compiled_module(dist / wheel.name, machine)
     return build(dist)
 
 
@@ -103,16 +116,23 @@ def test_two_builds_are_the_same_bytes(package: Path, tmp_path: Path) -> None:
     assert build(tmp_path).read_bytes() == package.read_bytes()
 
 
-def test_shared_files_are_those_of_the_command(package: Path) -> None:
+def files_of(package: Path, folder: str) -> set[str]:
+    """Return the paths of the package's files in a folder, relative to it."""
     listing = subprocess.run(
         ["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True
     )
-    shared = [
-        line.split("./usr/share/")[1]
-        for line in listing.stdout.splitlines()
-        if "./usr/share/" in line
-    ]
-    assert {name for name in shared if name and not name.endswith("/")} == {
+    found = [line.partition(folder)[2] for line in listing.stdout.splitlines()]
+    return {name for name in found if name and not name.endswith("/")}
+
+
+def test_compiled_wheel_of_the_machine_is_chosen(package: Path) -> None:
+    files = files_of(package, f"/opt/fieldpost/lib/python3.{sys.version_info[1]}/site-packages/")
+    compiled = {name for name in files if name.endswith(".so")}
+    assert compiled == {f"fieldpost/lib/{platform.machine()}.so"}
+
+
+def test_shared_files_are_those_of_the_command(package: Path) -> None:
+    assert files_of(package, "./usr/share/") == {
         "bash-completion/completions/fieldpost",
         "doc/fieldpost/copyright",
         "fieldpost/monitoring/fieldpost.dashboard.json",
