@@ -94,7 +94,7 @@ $(STAMP): pyproject.toml firmware_sim/pyproject.toml firmware_sim/device/pyproje
 	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
 	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
-	@echo "making $(VENV): some minutes and 1.2 GB the first time"
+	@echo "making $(VENV): some minutes and 1.2 GB the first time; pip prints nothing until it is done"
 	@{ $(PY) .ci/check_python.py && $(PY) -m pip --version; } > /dev/null 2>&1 \
 	  || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
