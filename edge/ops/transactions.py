@@ -29,14 +29,14 @@ def reading(folder: Path) -> Iterator[Transaction]:
     """Begin a read transaction on the database in `folder`.
 
     Keep it short, because the write-ahead log cannot be truncated meanwhile. Raises `SetupError` if
-    there is no database or its schema is older than this command.
+    there is no database or its schema is not that of this command.
     """
     path = folder / database.FILE_NAME
     with (
         closing(database.connect_reader(path)) as connection,
         database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
-        if database.schema_version(tx) < database.migrations()[-1][0]:
+        if database.is_older(database.schema_version(tx), database.migrations()[-1][0]):
             raise SetupError(
                 f"{path} has an older version; start the gateway to migrate it (`fieldpost run`)"
             )

@@ -40,6 +40,7 @@ chroot "$work/root" bash -euc '
     echo /deps > /tmp/deps.pth
     opt=/opt/fieldpost/lib/python$1/site-packages
     with_dependencies() { cp /tmp/deps.pth "$opt"; }
+    fails() { if "$@"; then echo "no failure: $*"; exit 1; fi; }
     dpkg --install /tmp/1.deb
     with_dependencies
     fieldpost --version
@@ -47,14 +48,24 @@ chroot "$work/root" bash -euc '
     fieldpost device add pump1
     stat --format "%U %a %N" /var/lib/fieldpost/gateway /var/lib/fieldpost/gateway/fieldpost.toml
     head -n 1 /opt/fieldpost/bin/fieldpost
+    FIELDPOST_DIR=/nowhere dpkg --install /tmp/2.deb
+    fieldpost device add pump2 # migrates the database
+    dpkg --install /tmp/1.deb # its bytecode is that of this version
+    fails fieldpost device list
     dpkg --install /tmp/2.deb
-    ls /var/lib/fieldpost/before-upgrade
+    fieldpost device list
+    dpkg --install /tmp/1.deb
+    export SYSTEMD_OFFLINE=1 # systemctl does nothing
+    fieldpost-go-back
+    fieldpost device list
+    fieldpost-go-back
+    ls -A /var/lib/fieldpost/before-upgrade
     dpkg --remove fieldpost
-    ! command -v fieldpost
+    fails test -e /usr/bin/fieldpost
     ls /var/lib/fieldpost/gateway
     rm "$opt/deps.pth"
     dpkg --purge fieldpost
-    ! getent passwd fieldpost
+    fails getent passwd fieldpost
 ' chroot "$minor"
 umount "$work/root/deps" "$work/root/run"
 find "$work/up" -xdev -name "*fieldpost*" -printf "left: %P\n"
@@ -84,11 +95,13 @@ def with_compiled_module(wheel: Path, machine: str) -> None:
 
 
 def newer(package: Path) -> Path:
-    """Return a copy of the package with a higher version."""
+    """Return a copy of the package with a higher version, which migrates the database."""
     tree = package.with_name("tree")
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     control = tree / "DEBIAN" / "control"
     control.write_text(control.read_text("utf-8").replace("\nVersion: ", "\nVersion: 9."), "utf-8")
+    [first] = tree.rglob("edge/engine/migrations/0001_*.sql")
+    first.with_name("9999_later.sql").write_text("CREATE TABLE later (id INTEGER)", "utf-8")
     place = package.with_name("newer.deb")
     build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
     subprocess.run([*build, tree, place], check=True, stdout=subprocess.DEVNULL)

@@ -32,8 +32,10 @@ PACKAGES: Final = "systemd-sysv,dbus,udev,linux-image-cloud-amd64,kmod,iproute2,
 NEWER: Final = "9.0.0"
 """The version of the packages to upgrade to."""
 NEWEST: Final = "9.1.0"
-"""The version to which no upgrade succeeds."""
-MIGRATION: Final = "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT"
+"""A version that migrates the database and does not start."""
+STARTED: Final = "store = await self._open_store(stack, path, clock)"
+"""The line of `edge/app.py` that migrates the database."""
+REFUSAL: Final = "this version does not start"
 
 BOOT_S: Final = 1800.0
 COMMAND_S: Final = 1800.0
@@ -325,7 +327,7 @@ def hang(machine: Machine) -> str:
 
 def upgrade(machine: Machine) -> str:
     _send(machine, "after-the-upgrade")
-    machine.run("apt-get install -y /root/fieldpost-9.0.0.deb")
+    machine.run(f"apt-get install -y /root/fieldpost-{NEWER}.deb")
     _active(machine)
     version = machine.run("dpkg-query -W -f '${Version}' fieldpost")
     backups = machine.run("ls /var/lib/fieldpost/before-upgrade")
@@ -341,22 +343,42 @@ def refused_upgrade(machine: Machine) -> str:
     """Fill the disk of the backups."""
     folder = "/var/lib/fieldpost/before-upgrade"
     machine.run(f"mount -t tmpfs -o size=64k,uid=fieldpost,mode=700 tmpfs {folder}")
-    machine.run("apt-get install -y /root/fieldpost-9.1.0.deb", fails=True)
+    machine.run(f"apt-get install -y /root/fieldpost-{NEWEST}.deb", fails=True)
     machine.run(f"umount {folder}")
     _active(machine)
     return machine.run("dpkg-query -W -f '${Version}' fieldpost") + " goes on"
 
 
+def failed_upgrade(machine: Machine) -> str:
+    _send(machine, "after-the-failure")
+    version = machine.run("dpkg-query -W -f '${Version}' fieldpost")
+    output = machine.run(f"apt-get install -y /root/fieldpost-{NEWEST}.deb")
+    if f"fieldpost.service does not start: {REFUSAL}" not in output:
+        raise Failure(f"no reason why it does not start:\n{output}")
+    machine.run(f"ln /root/fieldpost-{NEWER}.deb /root/fieldpost_{version}_amd64.deb")
+    return _go_back(machine, output, "after-the-failure")
+
+
+def _go_back(machine: Machine, output: str, text: str) -> str:
+    """Run the command that the package has written, and return what was seen."""
+    _before, found, command = output.partition("fieldpost: to go back: ")
+    if not found:
+        raise Failure(f"no command that goes back:\n{output}")
+    command = command.splitlines()[0]
+    done = command.replace("sudo ", "").replace("apt install", "apt-get install -y")
+    machine.run(f"cd /root && {done}")
+    return f"after `{command}`: {_active(machine)}; {_received(machine, text)}"
+
+
 def go_back(machine: Machine) -> str:
-    machine.run("apt-get install -y --allow-downgrades /root/fieldpost.deb")
-    machine.expect(f"journalctl -b -u {SERVICE}", "newer")
-    machine.run(f"systemctl stop {SERVICE}")
-    machine.run(f"mv {FOLDER} {FOLDER}-newer")
-    backup = machine.run("ls /var/lib/fieldpost/before-upgrade/*+deb*.backup | grep -v 9.0.0")
-    machine.run(f"fieldpost restore {backup}")
-    machine.run(f"systemctl start {SERVICE}")
-    version = _active(machine)
-    return f"{version}, restored; " + _received(machine, "after-the-upgrade")
+    older = "apt-get install -y --allow-downgrades /root/fieldpost.deb"
+    output = machine.run(older)
+    if "install the newer fieldpost" not in output:
+        raise Failure(f"no reason why it does not start:\n{output}")
+    machine.run(f"apt-get install -y /root/fieldpost-{NEWER}.deb")
+    _active(machine)
+    machine.run(older)
+    return _go_back(machine, output, "after-the-upgrade")
 
 
 def remove(machine: Machine) -> str:
@@ -454,7 +476,15 @@ def kill_centre(machine: Machine) -> str:
 
 
 def upgrade_centre(machine: Machine) -> str:
-    machine.run(f"apt-get install -y /root/fieldpost-fleet-{NEWER}.deb")
+    """Upgrade, at first with a receiver that does not start."""
+    drop_in = "/etc/systemd/system/fieldpost-fleet-serve.service.d"
+    refuse = f'[Service]\\nExecStartPre=/bin/sh -c "echo {REFUSAL}; exit 1"\\n'
+    machine.run(f"mkdir -p {drop_in} && printf '{refuse}' > {drop_in}/refuse.conf")
+    output = machine.run(f"apt-get install -y /root/fieldpost-fleet-{NEWER}.deb")
+    for text in (f"fleet-serve.service does not start: {REFUSAL}", "to go back: sudo apt install"):
+        if text not in output:
+            raise Failure(f"no {text!r}:\n{output}")
+    machine.run(f"rm -r {drop_in} && systemctl daemon-reload")
     _centre_active(machine)
     return machine.run("dpkg-query -W fieldpost-fleet") + "; all active"
 
@@ -492,8 +522,9 @@ GATEWAY: Final[list[Step]] = [
     ("a message, `kill -9`", kill),
     ("a message, `kill -STOP`: the watchdog", hang),
     (f"a message, upgrade to {NEWER}, which migrates the database", upgrade),
-    ("upgrade without room for the backup", refused_upgrade),
-    ("go back to the first version, restore the backup", go_back),
+    (f"upgrade to {NEWEST} without room for the backup", refused_upgrade),
+    (f"upgrade to {NEWEST}, which migrates the database and does not start", failed_upgrade),
+    (f"go back to the first version, again to {NEWER}, and back for good", go_back),
     ("`apt remove`, `apt install`", remove),
     ("`apt purge`", purge),
 ]
@@ -509,7 +540,17 @@ def changed_package(package: Path, place: Path, version: str) -> None:
         new = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
         control.write_text("\n".join(new) + "\n", "utf-8")
         [first] = tree.rglob("edge/engine/migrations/0001_*.sql")
-        first.with_name("9999_later.sql").write_text(MIGRATION, "utf-8")
+        names = ("9998_later", "9999_latest") if version.startswith(NEWEST) else ("9998_later",)
+        for name in names:
+            migration = f"CREATE TABLE {name[5:]} (id INTEGER PRIMARY KEY) STRICT"
+            first.with_name(f"{name}.sql").write_text(migration, "utf-8")
+        if version.startswith(NEWEST):
+            [app] = tree.rglob("edge/app.py")
+            text = app.read_text("utf-8")
+            changed = text.replace(STARTED, f'{STARTED}\n        raise SetupError("{REFUSAL}")')
+            if changed == text:
+                raise Failure(f"{app} has no {STARTED}")
+            app.write_text(changed, "utf-8")
         build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
         subprocess.run([*build, tree, place], check=True, stdout=subprocess.DEVNULL)
 

@@ -448,21 +448,32 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Migrate the schema to the newest version, each step in its own transaction."""
+    """Migrate the schema to the newest version, in one transaction, so that an upgrade that fails
+    leaves a database that the older fieldpost accepts."""
     steps = migrations()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > steps[-1][0]:
+    newest = steps[-1][0]
+    if not is_older(version, newest):
+        return
+    connection.create_function("pack_event", 11, _pack_event, deterministic=True)
+    due = "; ".join(sql for number, sql in steps if number > version)
+    note_sql = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {due}; {note_sql} PRAGMA user_version = {newest}; COMMIT;"
+    )
+
+
+def is_older(version: int, newest: int) -> bool:
+    """Return whether a database has an older schema than this program, whose version is `newest`.
+
+    Raises `SetupError` for a newer one.
+    """
+    if version > newest:
         raise SetupError(
             f"the database has schema version {version}, and this fieldpost supports up to"
-            f" {steps[-1][0]}; install the newer fieldpost again"
+            f" {newest}; install the newer fieldpost again, or restore a backup of this version"
         )
-    connection.create_function("pack_event", 11, _pack_event, deterministic=True)
-    note_sql = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
-    for number, sql in steps:
-        if number > version:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {sql}; {note_sql} PRAGMA user_version = {number}; COMMIT;"
-            )
+    return version < newest
 
 
 def _pack_event(*fields: Any) -> bytes:

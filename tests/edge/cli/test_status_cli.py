@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from edge import __version__
 from edge.build_kind import build_kind
@@ -265,9 +266,13 @@ def test_source_cannot_control_the_terminal(folder: Path) -> None:
     assert "\x1b" not in fieldpost(folder, "status").stdout
 
 
-def test_database_of_an_older_version_is_reported(folder: Path) -> None:
-    change(folder, lambda tx: tx.run("PRAGMA user_version = 2"))
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [(2, "has an older version; start the gateway to migrate it"), (9999, "schema version 9999")],
+)
+def test_database_of_another_version_is_refused(folder: Path, version: int, text: str) -> None:
+    change(folder, lambda tx: tx.run(f"PRAGMA user_version = {version}"))
     for command in (("status",), ("device", "list")):
         result = fieldpost(folder, *command)
         assert result.exit_code == 1
-        assert "has an older version; start the gateway to migrate it" in result.stderr
+        assert text in result.stderr
