@@ -21,10 +21,12 @@ from typing import ClassVar, Final, Generic, Protocol, TypeVar
 from edge.engine.dispatch.encoding import source_of
 from edge.engine.dispatch.hooks import OffloadedWork, Work
 from edge.engine.dispatch.outputs import EndReason
+from edge.engine.rules import access
+from edge.engine.rules.access import Sender
 from edge.engine.rules.quota import Usage
 from edge.engine.rules.send_share import SendShares
 from edge.engine.sessions.sessions import guarded
-from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage
+from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage, Transaction
 from edge.errors import StoreError
 from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext
@@ -179,13 +181,13 @@ class Session(ABC, Generic[R]):
         if isinstance(work, OffloadedWork):
             self._offload(request, work, size)
         else:
-            unit, answer = guarded(work, self.generation), partial(self._complete, request, size)
-            self._context.store.submit(unit, answer, size)
+            unit = guarded(_authorized(work), self.generation)
+            self._context.store.submit(unit, partial(self._complete, request, size), size)
 
     def _offload(self, request: R, work: OffloadedWork, size: int) -> None:
         self.offloading = True
 
-        def complete(outcome: bytes | StoreError) -> None:
+        def complete(outcome: bytes | EndReason | StoreError) -> None:
             self.offloading = False
             self._complete(request, size, outcome)
 
@@ -194,19 +196,22 @@ class Session(ABC, Generic[R]):
             if error is not None or done.cancelled():
                 complete(StoreError(f"offloaded work failed: {error!r}"))
             else:
-                unit = guarded(done.result(), self.generation)
+                unit = guarded(_authorized(done.result()), self.generation)
                 self._context.store.submit(unit, complete, size, heavy=True)
 
         context = self._context
         context.loop.run_in_executor(context.hashing, work.prepare).add_done_callback(submit)
 
-    def _complete(self, request: R, size: int, outcome: bytes | StoreError) -> None:
+    def _complete(self, request: R, size: int, outcome: bytes | EndReason | StoreError) -> None:
         self.in_flight -= 1
         self.in_flight_bytes -= size
         if isinstance(outcome, StoreError):
             self._context.refusals.add_store_error(outcome, source=self.bare)
             outcome = self.refusal(request, outcome)
-        self.answer(outcome)
+        if isinstance(outcome, EndReason):
+            self.end(outcome)
+        else:
+            self.answer(outcome)
         self._continue()
 
     def in_order(self, act: Callable[[], None]) -> None:
@@ -454,3 +459,13 @@ class Session(ABC, Generic[R]):
 
     def _remove(self) -> None:
         self._registry.remove_session(self.generation)
+
+
+def _authorized(work: Work) -> Callable[[Transaction, Sender], bytes | EndReason]:
+    """Return the work of a request; if the login has been revoked, it only returns the reason to
+    end the session. An error would tell the device not to repeat the request after a new login."""
+
+    def check(tx: Transaction, sender: Sender) -> bytes | EndReason:
+        return work(tx, sender) if access.may_continue(sender) else EndReason.REVOKED
+
+    return check

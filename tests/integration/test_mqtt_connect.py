@@ -478,6 +478,19 @@ async def test_a_revoked_device_is_disconnected(
 
 
 @VERSIONS
+async def test_a_publication_after_the_revocation_is_not_answered(
+    process: Process, gateway: Gateway, version: int
+) -> None:
+    """A PUBACK with an error would tell the client to drop the message."""
+    name = f"late{version}"
+    devices.add(gateway.folder, name, PASSWORD, trusted=True)
+    async with await MqttClient.connect(process, name, version=version) as client:
+        gateway.command("device", "revoke", name)
+        client.writer.write(encode(Publish(f"{name}/a", b"", 1, id=1), version))
+        await expect_end(client, Reason.NOT_AUTHORIZED)
+
+
+@VERSIONS
 async def test_a_gateway_that_stops_says_so(tmp_path_factory: Any, version: int) -> None:
     gateway = Gateway(tmp_path_factory.mktemp("stopping"), "pump1")
     gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)

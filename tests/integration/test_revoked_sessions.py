@@ -11,7 +11,7 @@ import pytest
 
 from edge.ops.devices import devices
 from tests.helpers.gateway import Gateway, log_in
-from tests.helpers.xmpp import BIND, condition
+from tests.helpers.xmpp import BIND, Closed, condition, log_message
 
 
 def renew(folder: Path, name: str) -> None:
@@ -38,8 +38,36 @@ ALL = (renew, certify, replace)
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     folder = tmp_path_factory.mktemp("gw") / "gateway"
-    names = (f"{change.__name__}{number}" for change in ALL for number in range(2))
+    names = (f"{change.__name__}{number}" for change in ALL for number in range(4))
     return Gateway(folder, *names, require_tls=False)
+
+
+@pytest.mark.parametrize("change", ALL)
+async def test_a_request_after_the_revocation_ends_the_session_without_an_answer(
+    gateway: Gateway, port: int, change: Callable[[Path, str], None]
+) -> None:
+    """An error would tell the device that its message failed, and not to repeat it."""
+    name = f"{change.__name__}2"
+    async with await log_in(port, name) as client:
+        await client.bind("fw")
+        await asyncio.to_thread(change, gateway.folder, name)
+        message = f"<assured xmlns='urn:xmpp:qos' msgId='1'>{log_message(1)}</assured>"
+        with pytest.raises(Closed) as end:
+            await client.iq("set", message)
+        assert end.value.condition == "not-authorized"
+
+
+async def test_a_message_after_the_revocation_does_not_count_as_handled(
+    gateway: Gateway, port: int
+) -> None:
+    async with await log_in(port, "renew3") as client:
+        await client.bind("fw")
+        await client.enable()
+        await asyncio.to_thread(renew, gateway.folder, "renew3")
+        client.send(log_message(1))
+        with pytest.raises(Closed) as end:
+            await client.handled()
+        assert end.value.condition == "not-authorized"
 
 
 async def test_sessions_end_although_the_device_is_restored(gateway: Gateway, port: int) -> None:

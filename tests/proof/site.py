@@ -51,9 +51,6 @@ LOST: Final = (OSError, Closed)
 
 BIND: Final = f"<bind xmlns='{BIND_NS}'><resource>fw</resource></bind>"
 
-REVOKED: Final = "not-allowed"
-"""The refusal in a session whose certificate was revoked, before the session ends."""
-
 FINISH_S: Final = 120.0
 """Seconds in which devices must have finished when they are told to stop."""
 
@@ -186,9 +183,7 @@ class XmppSession:
         for step in steps:
             answer = await self._client.iq("set", step)
             if answer.get("type") != "result":
-                if (refusal := condition(answer)) == REVOKED:
-                    raise ConnectionError(refusal)
-                raise Refused(refusal)
+                raise Refused(condition(answer))
 
     async def close(self, *, cleanly: bool) -> None:
         if cleanly:

@@ -20,6 +20,7 @@ the relation of the addressed account to the sender (`Relation`):
     read and write the roster     yes     yes         -        -       -       OWN
     change the password, if the   yes     yes         -        -       -       OWN
       account has one
+    continue a session            yes     yes         -       yes     yes       the gateway
     resume a session              of the same account only
 
 The operator, who acts for the gateway itself, may use services, manage nodes, reach every account
@@ -219,6 +220,11 @@ def may_change_password(sender: Sender, relation: Relation, *, password: bool) -
     by certificate; only the operator can give it a password.
     """
     return password and role_of(sender) in _WITH_ACCOUNT and relation is Relation.OWN
+
+
+def may_continue(sender: Sender) -> bool:
+    """Return whether a sender's session may continue: its login was not revoked."""
+    return not sender.revoked
 
 
 def may_resume(account: str, owner: str) -> bool:

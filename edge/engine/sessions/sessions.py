@@ -12,12 +12,14 @@ memory once they are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from edge.engine.dispatch.hooks import Context
 from edge.engine.rules.access import Sender
 from edge.engine.store import events
 from edge.engine.store.database import Transaction
+
+T = TypeVar("T")
 
 WITHOUT_SESSION: Final = 0
 """The generation (session number) for messages to addresses that have no session here, such as
@@ -34,7 +36,7 @@ _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _QOS: Final = "UPDATE temp.sessions SET qos = ? WHERE generation = ?"
 _SENDER: Final = """
 SELECT s.full, s.bare, s.account, a.id IS NOT NULL AND a.revoked IS NULL, coalesce(a.trusted, 0),
-    s.generation, a.revoked IS NOT NULL, s.adopts
+    s.generation, a.revoked IS NOT NULL OR (a.id IS NULL AND s.grant IS NOT NULL), s.adopts
 FROM temp.sessions AS s LEFT JOIN main.accounts AS a
     ON a.name = s.account AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE s.generation = ?
@@ -263,11 +265,11 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
 
 
 def guarded(
-    work: Callable[[Transaction, Sender], bytes], generation: int
-) -> Callable[[Transaction], bytes]:
+    work: Callable[[Transaction, Sender], T], generation: int
+) -> Callable[[Transaction], T | bytes]:
     """Return a unit of work that does nothing if the session of `generation` has ended."""
 
-    def unit(tx: Transaction) -> bytes:
+    def unit(tx: Transaction) -> T | bytes:
         found = sender(tx, generation)
         return b"" if found is None else work(tx, found)
 

@@ -84,7 +84,8 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
     }
     assert functions == {
         "may_use_services", "may_manage_nodes", "may_reach", "may_hand_over", "may_answer",
-        "may_see_presence", "may_subscribe", "may_use_roster", "may_change_password", "may_resume",
+        "may_see_presence", "may_subscribe", "may_use_roster", "may_change_password",
+        "may_continue", "may_resume",
     }  # fmt: skip
 
 
@@ -133,6 +134,10 @@ def test_services_are_for_trusted_devices_and_users_of_trusted_domains(
     assert access.role_of(SENDERS[role], TRUSTED_DOMAINS) is role
     assert access.may_use_services(SENDERS[role], TRUSTED_DOMAINS) is allowed
     assert access.may_use_services(SENDERS[role]) is (allowed and role is not Role.REMOTE)
+
+
+def test_only_a_revoked_login_ends_a_session() -> None:
+    assert [role for role in Role if not access.may_continue(SENDERS[role])] == [Role.REVOKED]
 
 
 @pytest.mark.parametrize("trust", get_args(Trust))

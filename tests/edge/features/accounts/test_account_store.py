@@ -9,7 +9,8 @@ import pytest
 
 from edge import credentials
 from edge.credentials import Credentials
-from edge.engine.rules.access import Sender
+from edge.engine.rules import access
+from edge.engine.rules.access import Role, Sender
 from edge.engine.sessions import sessions
 from edge.engine.sessions.session_lifecycle import Bound
 from edge.engine.store.database import Transaction
@@ -95,22 +96,22 @@ def test_session_ends_with_its_login_grant(
         names, grant = ("pump1", "pump1@gw.example", PUMP), grant_of(gateway)
         gateway.tx(lambda tx: sessions.bind(tx, generation, *names, grant))
         assert gateway.tx(sessions.unprovisioned) == []
-        assert provisioned(gateway, generation)
+        assert role_of(gateway, generation) is Role.DEVICE
 
     gateway.add("pump1")
     bind(7)
     for change in changes:
         gateway.tx(partial(change, name="pump1"))
     assert gateway.tx(sessions.unprovisioned) == [7]
-    assert not provisioned(gateway, 7)
+    assert role_of(gateway, 7) is Role.REVOKED
     gateway.tx(lambda tx: sessions.remove(tx, 7))
     bind(8)
 
 
-def provisioned(gateway: Gateway, generation: int) -> bool:
+def role_of(gateway: Gateway, generation: int) -> Role:
     sender = gateway.tx(lambda tx: sessions.sender(tx, generation))
     assert sender is not None
-    return sender.provisioned
+    return access.role_of(sender)
 
 
 def test_removed_device_leaves_nothing_to_its_successor(gateway: Gateway) -> None:
