@@ -194,6 +194,27 @@ and what needs them. Each costs memory for as long as it runs."""
 IMPORTED_LINE: Final = re.compile(r"import time:[ \d]+\|[ \d]+\|\s*([\w.]+)")
 
 
+ARENA: Final = re.compile(r"^\w+000000-(\w+) rw-p .*\n\1-\w+000000 ---p ", re.MULTILINE)
+"""The mapping of an arena of glibc (malloc(3)) that is not the main one, and of its reserve."""
+
+
+def count_threads_and_arenas(pid: int) -> tuple[int, int]:
+    """Return the number of a process's threads, and of its arenas except the main one."""
+    folder = Path(f"/proc/{pid}")
+    arenas = ARENA.findall((folder / "maps").read_text("ascii"))
+    return len(list((folder / "task").iterdir())), len(arenas)
+
+
+async def test_all_threads_allocate_memory_from_one_arena(tmp_path: Path) -> None:
+    """Each further arena would keep the most that its threads have used."""
+    gateway = Gateway(tmp_path / "gateway", "cam1")
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "cam1", PASSWORD, "fw"):
+            threads, arenas = count_threads_and_arenas(process.pid)
+    assert threads > 2
+    assert arenas == 0
+
+
 async def test_an_idle_gateway_imports_only_what_is_configured(tmp_path: Path) -> None:
     """A device logs in by TLS, so that the imports of the first session count as well."""
     gateway = Gateway(tmp_path / "gateway", "cam1")
