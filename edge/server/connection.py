@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         self._next_turn: asyncio.Handle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None  # set while the peer does not read
         self._timer: asyncio.TimerHandle | None = None
-        self._rate_limiter = ReadRateLimiter(context, self)
+        self._rate_limiter = ReadRateLimiter(context)
         self.secure = False
         self.closed = False
         self.written = 0
@@ -173,6 +173,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         """Remove the connection; its session ends, or waits to be resumed on another connection."""
         if self._transport is None:
             return
+        _unlink(self._plain)
         self._transport = self._plain = None
         self._stop()
         for timer in (self._timer, self._stall_timer):
@@ -248,7 +249,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
 
     def _update_reading(self) -> None:
         wanted = not (
-            self._items or self._unparsed or self._must_wait() or self._rate_limiter.is_paused()
+            self._items or self._unparsed or self._must_wait() or self._rate_limiter.is_paused(self)
         )
         if self._transport is None or wanted is self._reading:
             return
@@ -409,3 +410,10 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._context.loop.call_later(tls.CLOSE_TIMEOUT, transport.abort)
+
+
+def _unlink(transport: Any) -> None:
+    """Remove the reference of a closed transport of asyncio to itself, so that it is freed without
+    garbage collection."""
+    if hasattr(transport, "_read_ready_cb"):
+        transport._read_ready_cb = None

@@ -70,16 +70,15 @@ class Limited(Protocol):
 
 
 class ReadRateLimiter:
-    """The rate limit of one connection, `owner`.
+    """The rate limit of one connection.
 
     As long as no bucket exceeds its limit, the clock is read once per read of the socket.
     """
 
-    __slots__ = ("_buckets", "_context", "_owner", "_timer")
+    __slots__ = ("_buckets", "_context", "_timer")
 
-    def __init__(self, context: ServerContext, owner: Limited) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self._owner = owner
         self._buckets = LeakyBuckets(context.settings.limits, context.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
@@ -98,8 +97,9 @@ class ReadRateLimiter:
         """Count a handled request, or one that stands for a number of them."""
         self._buckets.requests += number
 
-    def is_paused(self) -> bool:
-        """Return whether the connection must pause; begin a pause if a limit is exceeded."""
+    def is_paused(self, owner: Limited) -> bool:
+        """Return whether the connection, `owner`, must pause; begin a pause if a limit is
+        exceeded."""
         if self._timer is not None:
             return True
         if not self._buckets.is_exceeded():
@@ -107,9 +107,9 @@ class ReadRateLimiter:
         self._buckets.leak(self._context.loop.time())
         if not self._buckets.is_exceeded():
             return False
-        self._log_pause()
+        self._log_pause(owner)
         self._context.paused_connections += 1
-        self._start_timer()
+        self._start_timer(owner)
         return True
 
     def stop(self) -> None:
@@ -118,24 +118,24 @@ class ReadRateLimiter:
             self._timer.cancel()
             self._end_pause()
 
-    def _start_timer(self) -> None:
-        self._timer = self._context.loop.call_later(self._buckets.pause(), self._on_timer)
+    def _start_timer(self, owner: Limited) -> None:
+        self._timer = self._context.loop.call_later(self._buckets.pause(), self._on_timer, owner)
 
-    def _on_timer(self) -> None:
+    def _on_timer(self, owner: Limited) -> None:
         self._buckets.leak(self._context.loop.time())
         if self._buckets.is_exceeded():
-            self._start_timer()
+            self._start_timer(owner)
         else:
             self._end_pause()
-            self._owner.resume_reading()
+            owner.resume_reading()
 
     def _end_pause(self) -> None:
         self._timer = None
         self._context.paused_connections -= 1
 
-    def _log_pause(self) -> None:
+    def _log_pause(self, owner: Limited) -> None:
         limits = self._context.settings.limits
         by_bytes = self._buckets.bytes > limits.bytes_at_once
         limit = limits.bytes_per_second if by_bytes else limits.stanzas_per_second
         now = self._context.loop.time()
-        self._context.refusal_log.log_once_per_window(self._owner.peer, "rate", limit, now)
+        self._context.refusal_log.log_once_per_window(owner.peer, "rate", limit, now)

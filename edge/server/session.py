@@ -459,6 +459,7 @@ class Session(ABC, Generic[R]):
 
     def _remove(self) -> None:
         self._registry.remove_session(self.generation)
+        self._teardown = None  # refers to this session
 
 
 def _authorized(work: Work) -> Callable[[Transaction, Sender], bytes | EndReason]:

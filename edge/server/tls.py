@@ -11,6 +11,7 @@ import hashlib
 import ssl
 import sys
 import time
+import weakref
 from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
@@ -230,12 +231,9 @@ class TlsServer:
             return None
         try:
             return await handshake
-        except ssl.SSLCertVerificationError as error:
-            on_failure("authentication", _certificate_fault(error))
-        except ssl.SSLError as error:
-            on_failure("tls", _handshake_fault(error))
-        except OSError:  # includes time-outs
-            on_failure("tls", _INCOMPLETE)
+        except OSError as error:  # includes errors of TLS and time-outs
+            error.__traceback__ = None  # asyncio's frames refer to it and to the connection
+            on_failure(*_fault(error))
         return None
 
     async def _begin(
@@ -261,6 +259,13 @@ class TlsServer:
             _feed(plain.get_protocol(), hello.data)
         await asyncio.wait({handshake}, timeout=SLOT_TIME)
         return handshake
+
+
+def _fault(error: OSError) -> tuple[str, str]:
+    """Return the rule and the reason to log for a failed handshake."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "authentication", _certificate_fault(error)
+    return "tls", _handshake_fault(error) if isinstance(error, ssl.SSLError) else _INCOMPLETE
 
 
 def _handshake_fault(error: ssl.SSLError) -> str:
@@ -340,12 +345,14 @@ def send_alerts(protocol: asyncio.BaseProtocol) -> bool:
         getattr(known, "_outgoing", None), ssl.MemoryBIO
     ):
         return False
-    fail = known._fatal_error
+    # Without a cycle of references, the end of the connection frees OpenSSL's memory, some 70 KiB.
+    find = weakref.ref(known)
 
     def fail_with_alert(*arguments: Any) -> None:
-        if known._transport is not None and known._outgoing.pending:
-            known._transport.write(known._outgoing.read())
-        fail(*arguments)
+        if (found := find()) is not None:
+            if found._transport is not None and found._outgoing.pending:
+                found._transport.write(found._outgoing.read())
+            type(found)._fatal_error(found, *arguments)
 
     known._fatal_error = fail_with_alert
     return True

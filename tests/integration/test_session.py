@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ssl
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from edge.server.mqtt.connection import MqttConnection
+from edge.server.session import Session
 from edge.server.xmpp.connection import XmppConnection
 from edge.xmpp import parser
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.in_process import InProcessGateway, in_process
+from tests.helpers.mqtt import MqttClient
 from tests.helpers.xmpp import BIND, Client, condition, log_in
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -113,6 +119,57 @@ async def test_an_idle_tls_session_uses_little_memory(tmp_path: Path) -> None:
             await connect(10, 160)
             growth = psutil.Process(process.pid).memory_info().rss - before
             assert growth / 150 < 46 * 1024
+
+
+def parts_of_sessions(gateway: InProcessGateway) -> list[object]:
+    """Return the sessions, connections, TLS connections and transports of a gateway."""
+    ports = gateway.port, gateway.mqtt.port
+
+    def is_part(one: object) -> bool:
+        if isinstance(one, asyncio.Transport):
+            return (one.get_extra_info("sockname") or ("", 0))[1] in ports
+        is_server = isinstance(one, SSLProtocol) and one._server_side
+        return is_server or isinstance(one, XmppConnection | MqttConnection | Session)
+
+    return [one for one in gc.get_objects() if is_part(one)]
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def open_xmpp(gateway: InProcessGateway) -> Client:
+    return await log_in(gateway.port, gateway.gateway.ca, "cam1", PASSWORD)
+
+
+async def open_mqtt(gateway: InProcessGateway) -> MqttClient:
+    return await MqttClient.connect(gateway.mqtt, "cam1")
+
+
+async def begin_handshake(gateway: InProcessGateway) -> Client:
+    return await start_handshake(gateway.port)
+
+
+@pytest.mark.parametrize("connect", [open_xmpp, open_mqtt, begin_handshake])
+async def test_a_lost_connection_is_freed_without_garbage_collection(
+    tmp_path: Path, connect: Callable[[InProcessGateway], Awaitable[Client | MqttClient]]
+) -> None:
+    """The collector counts objects, of which a TLS connection has few, and not their 70 KiB."""
+    async with in_process(tmp_path, "cam1") as gateway:
+        with no_garbage_collection():
+            client = await connect(gateway)
+            assert parts_of_sessions(gateway)
+            client.writer.transport.abort()
+            async with asyncio.timeout(30):
+                while parts_of_sessions(gateway):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await client.close()
 
 
 async def start_handshake(port: int) -> Client:

@@ -126,8 +126,10 @@ class Changes:
 
 
 class Result(NamedTuple):
-    """The result of a run; `rate` is in messages per second."""
+    """The result of a run; `full` is the full speed, and `rate` that of the run, in messages per
+    second."""
 
+    full: float
     rate: float
     samples: list[Sample]
     verdict: Verdict
@@ -157,17 +159,18 @@ async def _send(
 
 async def _work(
     site: Site, load: Load, changes: Changes, process: Process, seconds: float, rate: float
-) -> tuple[float, list[Sample]]:
-    full = min(FULL_S, seconds / 4)
-    await _send(load, process, changes, 0.0, FULL_CHANGE_S, full)
-    rate = rate or load.count() / full / 2
+) -> tuple[float, float, list[Sample]]:
+    full_s = min(FULL_S, seconds / 4)
+    await _send(load, process, changes, 0.0, FULL_CHANGE_S, full_s)
+    full = load.count() / full_s
+    rate = rate or full / 2
     samples: list[Sample] = []
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(samples, process.pid, site.gateway.folder))
         interval = len(load.devices) / rate
-        await _send(load, process, changes, interval, CHANGE_S, seconds - full)
+        await _send(load, process, changes, interval, CHANGE_S, seconds - full_s)
         watching.cancel()
-    return rate, samples
+    return full, rate, samples
 
 
 def run(folder: Path, seconds: float, rate: float = 0.0) -> Result:
@@ -176,10 +179,10 @@ def run(folder: Path, seconds: float, rate: float = 0.0) -> Result:
     site = Site(folder, XMPP, MQTT, **LIMITS)
     load, changes = Load(site), Changes(site)
     with site.run_centre(), site.gateway.run() as process:
-        rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
+        full, rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
         assert process.terminate() == 0, process.stderr
     segments = len(list(site.fleet.landing.rglob("*.seg")))
-    return Result(rate, samples, site.judge(load.devices), load, changes, segments)
+    return Result(full, rate, samples, site.judge(load.devices), load, changes, segments)
 
 
 def passed(result: Result) -> bool:
@@ -214,9 +217,9 @@ def page(result: Result, head: str) -> str:
         " rest, the slope of what the gateway uses must be 0 within its interval of 99 % (Theil and"
         " Sen, on medians of blocks).",
         head,
-        f"{(last.at - first.at) / 60:.0f} minutes at {result.rate:.1f} messages per second:"
-        f" {sessions:,} sessions; {changes.reloads} reloads, each with a new server"
-        f" certificate; {changes.certificates}"
+        f"{(last.at - first.at) / 60:.0f} minutes at {result.rate:.1f} messages per second,"
+        f" after some at full speed ({result.full:.0f}): {sessions:,} sessions;"
+        f" {changes.reloads} reloads, each with a new server certificate; {changes.certificates}"
         f" certificates of devices, {changes.enrolments} enrolments with new credentials;"
         f" {result.segments:,} segments.",
         table(("", "largest", "slope per hour", "interval", "0?"), rows),

@@ -119,7 +119,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             if session.in_flight:
                 return False
             self._disconnect(session, item)
-        elif self._rate_limiter.is_paused():
+        elif self._rate_limiter.is_paused(self):
             return False
         else:
             filters = item[1] if isinstance(item, (Subscribe, Unsubscribe)) else ()

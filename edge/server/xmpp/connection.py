@@ -115,7 +115,7 @@ class XmppConnection(Connection[Input, XmppSession]):
         if session is None:
             self._negotiate(item)
         elif isinstance(item, Stanza) and item.name in STANZA_NAMES:
-            if self._rate_limiter.is_paused():
+            if self._rate_limiter.is_paused(self):
                 return False
             sender = item.attrs.get("from")
             if sender is None or _is_own_address(session, sender):
