@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from edge import jid
@@ -248,14 +249,16 @@ class XmppConnection(Connection[Input, XmppSession]):
             self._continue_with(negotiation.bind_refused(_bind_error(exceeded)))
             return
         enabled = b"" if wanted.enable is None else session.enable_management(wanted.enable)
+        login.bind(session, self, partial(self._finish_bind, session, enabled))
 
-        def done(outcome: Bound | BindRefusal) -> None:
-            if isinstance(outcome, Bound):
-                self._start_session(session, negotiation.bound(session.full, enabled))
-            else:
-                self._continue_with(negotiation.bind_refused(_bind_error(outcome)))
-
-        login.bind(session, self, done)
+    def _finish_bind(
+        self, session: XmppSession, enabled: bytes, outcome: Bound | BindRefusal
+    ) -> None:
+        negotiation = self._negotiation
+        if isinstance(outcome, Bound):
+            self._start_session(session, negotiation.bound(session.full, enabled))
+        else:
+            self._continue_with(negotiation.bind_refused(_bind_error(outcome)))
 
     def _resume(self, previd: str, h: int) -> None:
         resumable, negotiation = self._streams.resumable, self._negotiation
@@ -269,18 +272,20 @@ class XmppConnection(Connection[Input, XmppSession]):
             self._context.refusal_log.log(self._source, "sessions_per_address", limit)
             self._continue_with(negotiation.not_resumed(None))
             return
+        session.resume(self, h, partial(self._finish_resume, session, previd))
 
-        def done(outcome: bool | StreamError) -> None:
-            if isinstance(outcome, StreamError):
-                self.fail(outcome)
-            elif outcome:
-                wanted = negotiation.resumed(session.full, previd, session.handled)
-                self._start_session(session, wanted)
-            else:
-                handled = resumable.handled_by_ended(previd, negotiation.username)
-                self._continue_with(negotiation.not_resumed(handled))
-
-        session.resume(self, h, done)
+    def _finish_resume(
+        self, session: XmppSession, previd: str, outcome: bool | StreamError
+    ) -> None:
+        negotiation = self._negotiation
+        if isinstance(outcome, StreamError):
+            self.fail(outcome)
+        elif outcome:
+            wanted = negotiation.resumed(session.full, previd, session.handled)
+            self._start_session(session, wanted)
+        else:
+            handled = self._streams.resumable.handled_by_ended(previd, negotiation.username)
+            self._continue_with(negotiation.not_resumed(handled))
 
     # The end
 
