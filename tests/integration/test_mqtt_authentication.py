@@ -115,7 +115,7 @@ async def test_a_wrong_proof_is_refused_and_logged(
     async with await MqttClient.open(process) as client:
         assert await log_in(client, Scram(user, password), user_name) == REFUSED
         assert await client.receive() is None
-    fields = f"account={user}, mechanism=SCRAM-SHA-256"
+    fields = f"account={user}, mechanism=SCRAM-SHA-256, protocol=mqtt, version=5.0"
     process.wait_for_stderr(f"limit authentication: {reason} (source=127.0.0.1, value=1, {fields})")
 
 
