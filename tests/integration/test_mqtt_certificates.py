@@ -159,7 +159,7 @@ async def test_a_certificate_with_wrong_dates_is_refused(
     certificate = issue(gateway, tmp_path / "old", days_ago, "old")
     async with await connect(gateway, process, "mqtt", certificate, ()) as client:
         assert await client.ask(Connect("fw")) == REFUSED
-    fields = "source=127.0.0.1, value=1, account=old, mechanism=EXTERNAL, serial="
+    fields = "source=127.0.0.1, value=1, account=old, mechanism=EXTERNAL, protocol=mqtt, serial="
     process.wait_for_stderr(f"limit authentication: {reason} ({fields}")
 
 
