@@ -130,8 +130,8 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
         assert before < session.pop("since") <= session["seen"] == found["seen"] <= after
         session.pop("seen")
         assert session == {
-            "resource": "fw", "protocol": "xmpp", "version": "", "address": "127.0.0.1",
-            "detached": False, "unacknowledged": 1,
+            "resource": "fw", "protocol": "xmpp", "version": "", "transport": "",
+            "address": "127.0.0.1", "detached": False, "unacknowledged": 1,
         }  # fmt: skip
         waiting = (found["held"], found["outbox"], found["offline"])
         assert (found["state"], waiting) == ("online", (1, 0, 0))
