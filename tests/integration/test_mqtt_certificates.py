@@ -27,7 +27,7 @@ REFUSED = ConnAck(False, Reason.BAD_USER_NAME_OR_PASSWORD)
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
-    options = {"authenticate_delay": 0.0, "authenticate_failures": 1000}
+    options = {"authenticate_delay": 0.0, "authenticate_failures": 1000, "refusal_window": 0.001}
     gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", **options)
     for name in ("pump1", "pump2", "lost", "removed", "old"):
         devices.add(gateway.folder, name, None, trusted=True, certificate=True)
