@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.wheel import ROOT
 
-SECONDS = 180
+SECONDS = 600
 DEBIAN = {(3, 11): "12", (3, 13): "13"}.get(sys.version_info[:2], "")
 """The Debian whose Python has the version of the tests' Python."""
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "")
