@@ -9,12 +9,16 @@ import pytest
 from tests.helpers.installation import Installation, other_packages
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return other_packages(tmp_path_factory.mktemp("others"))
+
+
 @pytest.mark.parametrize("order", ["others first", "others last"])
 def test_no_package_breaks_or_hides_another(
-    order: str, wheel: Path, device_wheel: Path, tmp_path: Path
+    order: str, others: list[Path], wheel: Path, device_wheel: Path, tmp_path: Path
 ) -> None:
-    installation = Installation(tmp_path / "venv")
-    others, ours = other_packages(tmp_path / "others"), [wheel, device_wheel]
+    installation, ours = Installation(tmp_path / "venv"), [wheel, device_wheel]
     for wheels in (others, ours) if order == "others first" else (ours, others):
         installation.install(*wheels)
     check_others(installation)

@@ -30,8 +30,7 @@ def copy_of_the_checkout(folder: Path, mode: int) -> Path:
     return folder
 
 
-def build(source: Path, target: str, **variables: str) -> bytes:
-    out = source.with_suffix(f".{target}")
+def build(source: Path, out: Path, target: str, **variables: str) -> bytes:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", out, "-t", target],
         cwd=source, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **variables},
@@ -41,12 +40,13 @@ def build(source: Path, target: str, **variables: str) -> bytes:
     return built.read_bytes()
 
 
-@pytest.fixture
-def copies(tmp_path: Path) -> list[tuple[Path, dict[str, str]]]:
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[str, str]]]:
     """Two copies in folders of different lengths, and an environment for each."""
+    folder = tmp_path_factory.mktemp("copies")
     return [
-        (copy_of_the_checkout(tmp_path / "one", 0o644), {"TZ": "UTC", "PYTHONHASHSEED": "1"}),
-        (copy_of_the_checkout(tmp_path / "another", 0o600), {"TZ": "Asia/Kathmandu"}),
+        (copy_of_the_checkout(folder / "one", 0o644), {"TZ": "UTC", "PYTHONHASHSEED": "1"}),
+        (copy_of_the_checkout(folder / "another", 0o600), {"TZ": "Asia/Kathmandu"}),
     ]
 
 
@@ -54,13 +54,21 @@ def copies(tmp_path: Path) -> list[tuple[Path, dict[str, str]]]:
     ("project", "target"), [(".", "wheel"), (".", "sdist"), ("firmware_sim/device", "wheel")]
 )
 def test_two_builds_are_the_same_bytes(
-    project: str, target: str, copies: list[tuple[Path, dict[str, str]]]
+    project: str, target: str, copies: list[tuple[Path, dict[str, str]]], tmp_path: Path
 ) -> None:
-    one, another = (build(copy / project, target, **variables) for copy, variables in copies)
+    one, another = (
+        build(copy / project, tmp_path / copy.name, target, **variables)
+        for copy, variables in copies
+    )
     assert one == another
 
 
 @pytest.mark.long
-def test_two_compiled_builds_are_the_same_bytes(copies: list[tuple[Path, dict[str, str]]]) -> None:
-    one, another = (build(copy, "wheel", **variables, **COMPILED) for copy, variables in copies)
+def test_two_compiled_builds_are_the_same_bytes(
+    copies: list[tuple[Path, dict[str, str]]], tmp_path: Path
+) -> None:
+    one, another = (
+        build(copy, tmp_path / copy.name, "wheel", **variables, **COMPILED)
+        for copy, variables in copies
+    )
     assert one == another
