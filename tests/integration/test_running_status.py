@@ -156,7 +156,7 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
 # The status page.
 
 
-SESSIONS = 'sessions{protocol="xmpp"}'
+SESSIONS = 'sessions{protocol="xmpp",transport="tcp"}'
 
 
 def get(process: Process, path: str) -> str:
