@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -260,6 +261,28 @@ def test_the_dashboard_can_be_imported() -> None:
             assert 'job=~"$job",instance=~"$instance"' in target["expr"]
     used = set(re.findall(r"\$\{?([a-z]+)\}?", json.dumps(DASHBOARD)))
     assert used == set(variables)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the path and the value of each leaf of a JSON value."""
+    if value and isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(each, f"{path}/{key}")
+    else:
+        yield f"{path}: {value!r}"
+
+
+def test_the_dashboard_has_only_fields_of_grafanas_model() -> None:
+    """The model drops other fields, such as misspelled options of a panel."""
+    plugins, encoder, model = (
+        pytest.importorskip(f"grafana_foundation_sdk.{name}", reason="`make venv` installs it")
+        for name in ("cog.plugins", "cog.encoder", "models.dashboard")
+    )
+    plugins.register_default_plugins()
+    kept = json.loads(encoder.JSONEncoder().encode(model.Dashboard.from_json(DASHBOARD)))
+    lost = set(leaves(DASHBOARD)) - set(leaves(kept))
+    (of_the_data_source,) = lost
+    assert of_the_data_source.startswith("/annotations/list/0/titleFormat: ")
 
 
 def test_no_two_panels_overlap() -> None:
