@@ -28,7 +28,8 @@ class Authentication:
     Attributes:
         method: the authentication method.
         is_prompted: whether the client must send the next message.
-        verifier: the server's last message, by which it proves that it knows the account.
+        verifier: the properties with the server's last message, by which it proves that it knows
+            the account.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Authentication:
         self._account = ""
         self.method = method
         self.is_prompted = False
-        self.verifier = b""
+        self.verifier: dict[Property, Any] = {}
 
     def begin(self, message: bytes, account: str | None = None) -> None:
         """Read the client's first message, which must name `account` if there is one."""
@@ -74,7 +75,7 @@ class Authentication:
             self._fail(SaslFailure("temporary-auth-failure"))
             return
         self.is_prompted = True
-        self._challenge(self.properties(self._exchange.challenge(keys)))
+        self._challenge(self._properties(self._exchange.challenge(keys)))
 
     def receive(self, message: bytes) -> None:
         """Read the client's proof."""
@@ -82,15 +83,14 @@ class Authentication:
         self._login.note_input()
         assert self._exchange is not None  # noqa: S101
         try:
-            self.verifier = self._exchange.finish(message)
+            self.verifier = self._properties(self._exchange.finish(message))
         except SaslFailure as failure:
             self._fail(failure)
             return
         self._login.accept(self._account)
         self._done(self._account)
 
-    def properties(self, message: bytes) -> dict[Property, Any]:
-        """Return the properties of a packet with a message of the server."""
+    def _properties(self, message: bytes) -> dict[Property, Any]:
         return {
             Property.AUTHENTICATION_METHOD: self.method,
             Property.AUTHENTICATION_DATA: message,

@@ -247,8 +247,7 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     def _acknowledge_authentication(self, _account: str) -> None:
         if self._authentication is not None:
-            properties = self._authentication.properties(self._authentication.verifier)
-            self._send_within(Auth(Reason.SUCCESS, properties))
+            self._send_within(Auth(Reason.SUCCESS, self._authentication.verifier))
         self._authentication = self._login = None
 
     def _check_password(self, login: Login, user_name: str, password: bytes) -> None:
@@ -343,7 +342,7 @@ class MqttConnection(Connection[Input, MqttSession]):
         settings = self._context.settings
         properties = terms.granted(connect, settings, session.full.partition("/")[2])
         if self._authentication is not None:
-            properties |= self._authentication.properties(self._authentication.verifier)
+            properties |= self._authentication.verifier
             self._authentication = None
         self._send_within(ConnAck(bound.is_resumed, Reason.SUCCESS, properties))
         session.attach(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.sessions import sessions
@@ -54,10 +54,8 @@ _PUBCOMP: Final = 0x70
 OVERHEAD: Final = 150
 """Bytes of memory of a filter or a user property beside its text; a packet may have thousands."""
 
-Request: TypeAlias = Packet
 
-
-class MqttSession(Session[Request]):
+class MqttSession(Session[Packet]):
     """A session of MQTT.
 
     Args:
@@ -112,7 +110,7 @@ class MqttSession(Session[Request]):
 
     # Receiving
 
-    def handle(self, packet: Request) -> None:
+    def handle(self, packet: Packet) -> None:
         """Submit the unit of work of a packet; end the connection if the packet violates the
         protocol."""
         if isinstance(packet, Publish):
@@ -147,7 +145,7 @@ class MqttSession(Session[Request]):
                 self._fail(Reason.RECEIVE_MAXIMUM_EXCEEDED)
         return packet
 
-    def refusal(self, packet: Request, error: StoreError) -> bytes:
+    def refusal(self, packet: Packet, error: StoreError) -> bytes:
         """Return the answer to a packet whose unit of work has failed. What cannot be refused in
         the client's version ends the connection, so that the client repeats it."""
         peer, reason = self._peer, store_reason(error)
