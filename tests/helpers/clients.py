@@ -247,17 +247,22 @@ def strophe_flags() -> list[str]:
 
 
 def xmppjs() -> list[str | Path]:
-    """Return the command of the program on xmpp.js; skip if it or Node.js is missing."""
-    node, packages = node_with_xmppjs()
+    """Return the command of the program on xmpp.js; skip if it is missing."""
+    return node_program("xmppjs")
+
+
+def node_program(folder: str) -> list[str | Path]:
+    """Return the command of the program in a folder of `INTEROP`, as `node_with` does."""
+    node, packages = node_with(folder)
     return [node, packages.parent / "client.js"]
 
 
-def node_with_xmppjs() -> tuple[str, Path]:
-    """Return Node.js and the folder of its packages; skip if it or xmpp.js is missing."""
+def node_with(folder: str) -> tuple[str, Path]:
+    """Return Node.js and the packages in a folder of `INTEROP`; skip if they are missing."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no Node.js (make interop-packages)")
-    packages = INTEROP / "xmppjs" / "node_modules"
-    if not (packages / "@xmpp" / "client").exists():
-        pytest.skip("no xmpp.js (make interop-npm)")
+    packages = INTEROP / folder / "node_modules"
+    if not packages.exists():
+        pytest.skip(f"no packages for {folder} (make interop-npm)")
     return node, packages

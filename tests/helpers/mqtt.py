@@ -36,6 +36,15 @@ WAIT_S: Final = 10.0
 MAX_BYTES: Final = 1 << 20
 
 
+async def open_streams(
+    at: tuple[str, int] | Process, tls: ssl.SSLContext | None, name: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to an address, or to a process that listens at one with a name."""
+    address = at.host_port(name) if isinstance(at, Process) else at
+    host = None if tls is None else "gw.example"
+    return await asyncio.open_connection(*address, ssl=tls, server_hostname=host)
+
+
 class MqttClient:
     """A connection. As a context manager it is closed at the end, without a DISCONNECT."""
 
@@ -58,9 +67,7 @@ class MqttClient:
         name: str = "mqtt",
     ) -> Self:
         """Open a connection to an address, or to a process that listens for MQTT."""
-        address = at.host_port(name) if isinstance(at, Process) else at
-        host = None if tls is None else "gw.example"
-        return cls(*await asyncio.open_connection(*address, ssl=tls, server_hostname=host), version)
+        return cls(*await open_streams(at, tls, name), version)
 
     @classmethod
     async def connect(

@@ -26,7 +26,7 @@ from typing import Final
 import pytest
 
 from tests.helpers import clients
-from tests.helpers.clients import INTEROP, PROGRAMS, Client, Login
+from tests.helpers.clients import PROGRAMS, Client, Login
 from tests.helpers.gateway import DOMAIN, NO_RATE_LIMITS, PASSWORD, Gateway
 from tests.helpers.processes import Process, free_port
 
@@ -37,23 +37,6 @@ HOST: Final = "127.0.0.1"
 address that they connect to."""
 
 PROGRAM_NAMES: Final = ("paho-v311", "paho-v5", "aiomqtt-v5", "mqttjs-v311", "mqttjs-v5")
-
-
-def mqttjs() -> list[str | Path]:
-    """Return the command of the program on MQTT.js; skip if it or Node.js is missing."""
-    node, packages = node_with_mqttjs()
-    return [node, packages.parent / "client.js"]
-
-
-def node_with_mqttjs() -> tuple[str, Path]:
-    """Return Node.js and the folder of its packages; skip if it or MQTT.js is missing."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no Node.js (make interop-packages)")
-    packages = INTEROP / "mqttjs" / "node_modules"
-    if not (packages / "mqtt").exists():
-        pytest.skip("no MQTT.js (make interop-npm)")
-    return node, packages
 
 
 def mosquitto(name: str) -> str:
@@ -87,7 +70,7 @@ class MqttSite:
         """
         program, _, version = name.partition("-")
         python: list[str | Path] = [sys.executable, PROGRAMS / f"{program}_client.py"]
-        command = mqttjs() if program == "mqttjs" else python
+        command = clients.node_program("mqttjs") if program == "mqttjs" else python
         extra = (VERSIONS[version], *([will_topic] if will_topic else []))
         jid, ca = f"{user}@{DOMAIN}/{client_id}", self.gateway.ca
         port = self.port if transport == "tls" else self.process.host_port("mqttws")[1]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, Self, cast
 
 from edge.mqtt.packets import V5
-from tests.helpers.mqtt import WAIT_S, MqttClient
+from tests.helpers.mqtt import WAIT_S, MqttClient, open_streams
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import closed_on_error
 
@@ -123,10 +123,7 @@ class WebSocketClient(MqttClient):
         protocol: str = "mqtt",
     ) -> Self:
         """Open a connection, and ask for a WebSocket."""
-        address = at.host_port(name) if isinstance(at, Process) else at
-        host = None if tls is None else "gw.example"
-        streams = await asyncio.open_connection(*address, ssl=tls, server_hostname=host)
-        frames = Frames(*streams)
+        frames = Frames(*await open_streams(at, tls, name))
         found = cls(cast(Any, frames), cast(Any, frames), version)
         found.frames = frames
         async with closed_on_error(found):

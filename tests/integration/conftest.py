@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,13 +49,26 @@ def port(gateway: Gateway) -> Iterator[int]:
         assert process.terminate() == 0
 
 
-@pytest.fixture
-def process(gateway: Gateway) -> Iterator[Process]:
-    """Run the gateway that a module's `gateway` configures; it stops without a traceback."""
+@contextmanager
+def _running(gateway: Gateway) -> Iterator[Process]:
     with gateway.run() as process:
         yield process
         assert process.terminate() == 0
         assert "Traceback" not in process.stderr, process.stderr
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    """Run the gateway that a module's `gateway` configures; it stops without a traceback."""
+    with _running(gateway) as process:
+        yield process
+
+
+@pytest.fixture
+def own_process(gateway: Gateway) -> Iterator[Process]:
+    """Run the gateway that `gateway` configures for one test; it stops without a traceback."""
+    with _running(gateway) as process:
+        yield process
 
 
 @pytest.fixture

@@ -97,10 +97,10 @@ async def is_alive(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("first", ["bind", "resume"])
-async def test_bind_races_with_resumption(process: Process, first: str) -> None:
+async def test_bind_races_with_resumption(own_process: Process, first: str) -> None:
     """One of the two sessions remains, and receives every message."""
-    token = await leave_session(process, 20)
-    one, two = await log_in(process, "cam1"), await log_in(process, "cam1")
+    token = await leave_session(own_process, 20)
+    one, two = await log_in(own_process, "cam1"), await log_in(own_process, "cam1")
     resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
     requests = [(one, BIND), (two, resume)]
     for client, request in requests if first == "bind" else reversed(requests):
@@ -113,9 +113,9 @@ async def test_bind_races_with_resumption(process: Process, first: str) -> None:
         client.cut()
 
 
-async def test_concurrent_resumptions_leave_one_session(process: Process) -> None:
-    token = await leave_session(process, 5)
-    clients = [await log_in(process, "cam1") for _ in range(8)]
+async def test_concurrent_resumptions_leave_one_session(own_process: Process) -> None:
+    token = await leave_session(own_process, 5)
+    clients = [await log_in(own_process, "cam1") for _ in range(8)]
     for client in clients:
         client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     results = [await outcome(client) for client in clients]
@@ -126,9 +126,11 @@ async def test_concurrent_resumptions_leave_one_session(process: Process) -> Non
         client.cut()
 
 
-async def test_revoked_device_neither_resumes_nor_binds(gateway: Gateway, process: Process) -> None:
-    token = await leave_session(process, 3)
-    one, two = await log_in(process, "cam1"), await log_in(process, "cam1")
+async def test_revoked_device_neither_resumes_nor_binds(
+    gateway: Gateway, own_process: Process
+) -> None:
+    token = await leave_session(own_process, 3)
+    one, two = await log_in(own_process, "cam1"), await log_in(own_process, "cam1")
     await asyncio.to_thread(devices.revoke, gateway.folder, "cam1")
     one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
     two.send(BIND)
@@ -177,14 +179,14 @@ async def test_stop_with_many_clients_is_clean(gateway: Gateway, seed: int) -> N
         assert "exception" not in process.stderr, process.stderr
 
 
-async def test_resumption_continues_a_page_of_stored_messages(process: Process) -> None:
-    await send_messages(process, 80)
-    client = await bind_session(process, "cam1")
+async def test_resumption_continues_a_page_of_stored_messages(own_process: Process) -> None:
+    await send_messages(own_process, 80)
+    client = await bind_session(own_process, "cam1")
     token = await client.enable()
     client.send("<presence/>")
     assert await read_messages(client, 5) == list(range(6))
     client.cut()
-    async with await log_in(process, "cam1") as resumed:
+    async with await log_in(own_process, "cam1") as resumed:
         answer = await resumed.resume(token, 4)
         assert answer.tag == f"{SM}resumed"
         found: list[int] = []
@@ -197,11 +199,13 @@ async def test_resumption_continues_a_page_of_stored_messages(process: Process) 
         assert found == list(range(3, 80))
 
 
-async def test_burst_arrives_completely_while_the_receiver_is_replaced(process: Process) -> None:
-    writing = asyncio.create_task(send_messages(process, 90))
+async def test_burst_arrives_completely_while_the_receiver_is_replaced(
+    own_process: Process,
+) -> None:
+    writing = asyncio.create_task(send_messages(own_process, 90))
     clients = []
     for _ in range(6):
-        clients.append(await bind_session(process, "cam1"))
+        clients.append(await bind_session(own_process, "cam1"))
         await clients[-1].enable()
         clients[-1].send("<presence/>")
     client = clients[-1]

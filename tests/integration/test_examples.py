@@ -29,12 +29,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return gateway
 
 
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-
-
 def command(gateway: Gateway, process: Process, name: str, *words: object) -> list[str]:
     port = process.host_port("xmpps" if name == "certificate.py" else "xmpp")[1]
     program = (sys.executable, EXAMPLES / name, "127.0.0.1", port, gateway.ca)

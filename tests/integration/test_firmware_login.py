@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1")
     devices.add(gateway.folder, "pump2", None, trusted=True, certificate=True)
     return gateway
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
 
 
 @pytest.fixture

@@ -54,11 +54,11 @@ def message(text: str) -> str:
 
 
 async def test_nothing_is_repeated_or_lost_in_a_resumed_session(
-    gateway: Gateway, process: Process
+    gateway: Gateway, own_process: Process
 ) -> None:
     async with (
-        device(gateway, process, "pump1") as pump,
-        device(gateway, process, "valve1") as valve,
+        device(gateway, own_process, "pump1") as pump,
+        device(gateway, own_process, "valve1") as valve,
     ):
         await wait_online(pump, valve)
         for cut in range(4):
@@ -74,11 +74,13 @@ async def test_nothing_is_repeated_or_lost_in_a_resumed_session(
         assert (pump.sessions, valve.sessions) == (1, 1)
 
 
-async def test_plain_messages_wait_for_the_resumption(gateway: Gateway, process: Process) -> None:
+async def test_plain_messages_wait_for_the_resumption(
+    gateway: Gateway, own_process: Process
+) -> None:
     """At level 0 a lost session loses them; a resumed one does not."""
     async with (
-        device(gateway, process, "pump1") as pump,
-        device(gateway, process, "valve1") as valve,
+        device(gateway, own_process, "pump1") as pump,
+        device(gateway, own_process, "valve1") as valve,
     ):
         await wait_online(pump, valve)
         for number in range(20):

@@ -109,9 +109,9 @@ async def send_message(client: Client, text: str) -> str | None:
 
 
 async def test_stored_messages_are_delivered_from_the_reserve(
-    gateway: Gateway, process: Process, other_files: OtherFiles
+    gateway: Gateway, own_process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bind_session(process, "writer") as writer:
+    async with await bind_session(own_process, "writer") as writer:
         for number in range(3):
             assert await writer.assured(f"early{number}", log_message(number)) == "received"
         assert await send_message(writer, "early") is None
@@ -125,7 +125,7 @@ async def test_stored_messages_are_delivered_from_the_reserve(
         await check_requests(writer)
         for number in range(3):
             assert await writer.deliver(f"early{number}") == "delivered"
-        async with await bind_session(process, "absent") as absent:
+        async with await bind_session(own_process, "absent") as absent:
             absent.send("<presence/>")
             while (stanza := await absent.element()).tag != f"{CLIENT}message":
                 pass
@@ -141,9 +141,9 @@ async def test_stored_messages_are_delivered_from_the_reserve(
 
 
 async def test_a_completely_full_disk_is_reported_and_survived(
-    gateway: Gateway, process: Process, other_files: OtherFiles
+    gateway: Gateway, own_process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bind_session(process, "writer") as writer:
+    async with await bind_session(own_process, "writer") as writer:
         assert await writer.assured("early", log_message(1)) == "received"
         other_files.fill(0)
         for number in range(30):
@@ -153,7 +153,7 @@ async def test_a_completely_full_disk_is_reported_and_survived(
         assert (refused.exit_code, "free disk space" in refused.stderr) == (1, True)
         await check_requests(writer)
         assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
-        async with await bind_session(process, "pump") as pump:
+        async with await bind_session(own_process, "pump") as pump:
             await check_requests(pump)
         list(gateway.events())
         other_files.remove()
@@ -234,9 +234,9 @@ def test_a_disk_that_is_too_small_for_any_message_is_refused(gateway: Gateway) -
 
 
 async def test_a_disk_that_fills_up_loses_no_answered_message(
-    gateway: Gateway, process: Process, other_files: OtherFiles
+    gateway: Gateway, own_process: Process, other_files: OtherFiles
 ) -> None:
-    async with await bind_session(process, "writer") as writer:
+    async with await bind_session(own_process, "writer") as writer:
         answered = []
         for number in range(24):
             other_files.fill(max(0, 18 - number) * MIB // 2)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from edge.mqtt.packets import (
     V5,
     V311,
-    ConnAck,
-    Connect,
     Disconnect,
     Property,
     PubComp,
@@ -34,12 +30,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return found
 
 
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-
-
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_publish_and_subscribe(process: Process, version: int, qos: int) -> None:
@@ -55,13 +45,6 @@ async def test_publish_and_subscribe(process: Process, version: int, qos: int) -
         await meter.sync()
 
 
-async def test_the_wrong_password_is_refused(process: Process) -> None:
-    async with await MqttClient.open(process) as client:
-        packet = Connect("fw", user_name="pump1", password=b"wrong")
-        assert await client.ask(packet) == ConnAck(False, Reason.BAD_USER_NAME_OR_PASSWORD)
-        assert await client.receive() is None
-
-
 async def test_a_durable_session_gets_what_came_while_it_was_away(process: Process) -> None:
     keep = {"clean": False, "version": V311}
     async with await MqttClient.connect(process, "meter1", "kept", **keep) as meter:
@@ -73,15 +56,6 @@ async def test_a_durable_session_gets_what_came_while_it_was_away(process: Proce
     async with await MqttClient.connect(process, "meter1", "kept", **keep) as meter:
         assert meter.connack.session_present
         assert [(await meter.take()).payload for _ in range(2)] == [b"a", b"b"]
-
-
-async def test_a_retained_message_is_sent_to_new_subscribers(process: Process) -> None:
-    async with await MqttClient.connect(process, "pump1") as pump:
-        await pump.publish("state/1", b"on", 1, retain=True)
-        await pump.subscribe("state/+", qos=1)
-        found = await pump.take()
-        assert (found.topic, found.payload, found.retain) == ("state/1", b"on", True)
-        await pump.publish("state/1", b"", 1, retain=True)
 
 
 async def test_an_item_of_a_share_goes_to_one_member(process: Process) -> None:

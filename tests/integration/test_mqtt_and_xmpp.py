@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -35,7 +35,7 @@ TO_MQTT: Final = rows("From XMPP to MQTT")
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     gateway = Gateway(
         tmp_path_factory.mktemp("gateway"),
         *("pump1", "meter1", "pump2"),
@@ -43,8 +43,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         require_tls=False,
     )
     gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
-    with gateway.run() as process:
-        yield process
+    return gateway
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     )
     found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
     return found
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
 
 
 class Scram:

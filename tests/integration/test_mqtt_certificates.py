@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     listen = dict.fromkeys(("listen", "listen_tls", "listen_ws"), "127.0.0.1:0")
     gateway.configure_section("mqtt", **listen)
     return gateway
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
 
 
 def own(gateway: Gateway, name: str) -> Path:

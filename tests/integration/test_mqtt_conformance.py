@@ -5,7 +5,6 @@ docs/reference/mqtt-conformance.md names the tests of each statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -42,7 +41,7 @@ VERSIONS = pytest.mark.parametrize("version", [V311, V5])
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     folder = tmp_path_factory.mktemp("gateway")
     topics = ["#", "$own/#"]
     gateway = Gateway(
@@ -54,8 +53,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         held_messages_per_source=5,
     )
     gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
-    with gateway.run() as process:
-        yield process
+    return gateway
 
 
 async def pump(process: Process, client_id: str = "fw", **connect: Any) -> MqttClient:
@@ -689,15 +687,6 @@ async def test_an_item_of_a_member_whose_session_ended_goes_to_nobody(process: P
             async with await meter(process, "ended") as again:
                 assert not again.connack.session_present
             await one.sync()
-
-
-async def test_no_local_is_an_error_in_a_share(process: Process) -> None:
-    for filter in ("$share/s/a", "$share:s:a"):
-        async with await pump(process) as one:
-            found = await one.ask(Subscribe(1, (Subscription(filter, no_local=True),)))
-            assert isinstance(found, Disconnect)
-            assert found.reason == Reason.PROTOCOL_ERROR
-            assert await one.receive() is None
 
 
 # Topic aliases

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,12 +64,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     )
     found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False, keep_alive=600)
     return found
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
 
 
 async def opened(process: Process, data: bytes, version: int = V5) -> MqttClient:
@@ -182,6 +175,7 @@ async def test_a_packet_that_is_too_large_ends_the_session(process: Process, ver
         ({}, V311, Reason.BAD_USER_NAME_OR_PASSWORD),
         ({"user_name": "pump1"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),
         ({"password": b"x"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),
+        ({**LOGIN, "password": b"wrong"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),
         ({**LOGIN, "user_name": "pump1@other.example"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),
         ({**LOGIN, "user_name": "@"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),
         ({**LOGIN, "password": b"\xff"}, V5, Reason.BAD_USER_NAME_OR_PASSWORD),

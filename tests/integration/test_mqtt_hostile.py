@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -52,14 +51,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     found.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
     set_access(found.folder, AccessRule(device="*", publish=["%u/#"], subscribe=["#"]))
     return found
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
-        assert process.stderr.count("Traceback") == 0
 
 
 async def test_refused_messages_do_not_use_up_the_receive_maximum(process: Process) -> None:

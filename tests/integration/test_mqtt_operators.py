@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import ANY
 
@@ -48,12 +47,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
         AccessRule(device="*", publish=every, subscribe=every),
     )
     return found
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
 
 
 def shown(gateway: Gateway, name: str) -> dict[str, Any]:

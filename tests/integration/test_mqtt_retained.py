@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -66,12 +65,6 @@ def _retain(folder: Path) -> None:
         for name, payload in contents.items():
             node, size = nodes.add(tx, name, OWNER, OPEN), len(payload) + 100
             items.put(tx, node.id, "i", f"{OWNER}/fw", payload, size, attributes=attributes)
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
 
 
 def waiting(gateway: Gateway) -> int:

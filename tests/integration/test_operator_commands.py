@@ -33,12 +33,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "pump1", "valve1")
 
 
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-
-
 def output(gateway: Gateway, *words: object, text: str | None = None) -> str:
     result = fieldpost(gateway.folder, *words, text=text)
     assert result.exit_code == 0, result.output

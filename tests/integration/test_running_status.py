@@ -41,10 +41,10 @@ def command(gateway: Gateway, *words: str) -> dict[str, Any]:
 
 
 async def test_status_shows_the_use_of_a_running_gateway(
-    gateway: Gateway, process: Process
+    gateway: Gateway, own_process: Process
 ) -> None:
     before = command(gateway, "status")
-    port = port_of(process)
+    port = port_of(own_process)
     async with (
         await log_in(port, gateway.ca, "pump1", PASSWORD) as pump,
         await log_in(port, gateway.ca, "pump1", PASSWORD, "other"),
@@ -66,7 +66,7 @@ async def test_status_shows_the_use_of_a_running_gateway(
     assert found["synchronised"] in (True, False)
 
 
-def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) -> None:
+def test_status_shows_the_limits_in_force(gateway: Gateway, own_process: Process) -> None:
     gateway.configure(sessions=77)
     found = command(gateway, "status")
     assert found["changed"]
@@ -74,7 +74,7 @@ def test_status_shows_the_limits_in_force(gateway: Gateway, process: Process) ->
     text = gateway.command("status")
     assert "apply them with `fieldpost reload`" in text
     assert text.startswith(f"{DOMAIN}: running, fieldpost ")
-    assert process.terminate() == 0
+    assert own_process.terminate() == 0
     found = command(gateway, "status")
     assert not found["changed"]
     allowed = {name: limit["allowed"] for name, limit in found["limits"].items()}
@@ -113,8 +113,10 @@ async def until_state(gateway: Gateway, name: str, state: str) -> dict[str, Any]
     return found
 
 
-async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, process: Process) -> None:
-    before, port = round(time.time() * 1000), port_of(process)
+async def test_sessions_and_waiting_messages_are_listed(
+    gateway: Gateway, own_process: Process
+) -> None:
+    before, port = round(time.time() * 1000), port_of(own_process)
     assert {found["state"] for found in listed(gateway).values()} == {"offline"}
     async with (
         await log_in(port, gateway.ca, "pump1", PASSWORD) as pump,
@@ -147,7 +149,7 @@ async def test_sessions_and_waiting_messages_are_listed(gateway: Gateway, proces
         valve.send("</stream:stream>")
         found = await until_state(gateway, "valve", "offline")
         assert before < found["seen"] <= round(time.time() * 1000), "before any heartbeat"
-    assert process.terminate() == 0
+    assert own_process.terminate() == 0
     found = listed(gateway)["valve"]
     assert (found["state"], found["sessions"]) == ("offline", [])
     assert before < found["seen"] <= round(time.time() * 1000)
@@ -173,19 +175,19 @@ def metric(text: str, name: str) -> float:
 
 
 async def test_metrics_follow_sessions_messages_and_commits(
-    gateway: Gateway, process: Process
+    gateway: Gateway, own_process: Process
 ) -> None:
-    before = get(process, "/metrics")
+    before = get(own_process, "/metrics")
     assert metric(before, "listener_up") == 1
-    async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
+    async with await log_in(port_of(own_process), gateway.ca, "pump1", PASSWORD) as pump:
         await pump.assured("m1", log_message(1))
-        assert json.loads(get(process, "/health"))["status"] == "ok"
+        assert json.loads(get(own_process, "/health"))["status"] == "ok"
         assert await pump.assured("m2", log_message(2)) == "received"
         assert await pump.deliver("m2") == "delivered"
         pump.send(log_message(3).replace("<message", "<message to='gw.example'", 1))
         pump.send("<message to='nobody@gw.example'><body>x</body></message>")
         assert condition(await pump.element()) == "service-unavailable"
-        after = get(process, "/metrics")
+        after = get(own_process, "/metrics")
     assert metric(after, 'limit_used{limit="sessions"}') == metric(after, SESSIONS) == 1
     assert metric(after, 'messages_total{qos="2",outcome="accepted"}') == 2
     assert metric(after, 'messages_total{qos="2",outcome="delivered"}') == 1
@@ -193,12 +195,12 @@ async def test_metrics_follow_sessions_messages_and_commits(
     assert metric(after, 'messages_total{qos="0",outcome="refused"}') == 1
     for name in ("stanzas_total", "commits_total", "database_written_bytes_total"):
         assert metric(after, name) > metric(before, name)
-    page = get(process, "/")
+    page = get(own_process, "/")
     assert "<td>pump1" in page or '<th scope="row">pump1' in page
     assert "Devices can connect" in page
     assert "m1" not in page
     with pytest.raises(urllib.error.HTTPError) as refused:
-        get(process, "/../fieldpost.toml")
+        get(own_process, "/../fieldpost.toml")
     refused.value.close()
     assert refused.value.code == 404
     findings = json.loads(fieldpost(gateway.folder, "doctor", "--json").output)["findings"]

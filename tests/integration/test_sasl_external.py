@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -31,13 +31,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     for name in ("pump1", "pump2", "pump3"):
         devices.add(gateway.folder, name, None, trusted=True, certificate=True)
     return gateway
-
-
-@pytest.fixture(scope="module")
-def process(gateway: Gateway) -> Iterator[Process]:
-    with gateway.run() as process:
-        yield process
-        assert process.terminate() == 0
 
 
 def own(gateway: Gateway, name: str) -> Path:

@@ -46,7 +46,7 @@ def strophe(folder: Path) -> Program:
 
 def xmppjs(folder: Path) -> Program:
     """Copy the example to a folder that has the packages of the tests."""
-    node, packages = clients.node_with_xmppjs()
+    node, packages = clients.node_with("xmppjs")
     script = shutil.copy(EXAMPLES / "xmppjs" / "send.js", folder)
     example, tested = (
         json.loads(path.read_text("utf-8"))["dependencies"]["@xmpp/client"]

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from tests.helpers.clients import WAIT_S, Client
+from tests.helpers.clients import WAIT_S, Client, node_with
 from tests.helpers.gateway import PASSWORD
-from tests.helpers.mqtt_clients import HOST, MqttSite, mosquitto, node_with_mqttjs
+from tests.helpers.mqtt_clients import HOST, MqttSite, mosquitto
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
@@ -28,7 +28,7 @@ Program: TypeAlias = Callable[[str], list[str | Path]]
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
     if request.param == "paho-mqtt":
         return lambda name: [sys.executable, EXAMPLES / f"mqtt_{name}.py"]
-    node, packages = node_with_mqttjs()
+    node, packages = node_with("mqttjs")
     folder = tmp_path_factory.mktemp("example") / "mqttjs"
     shutil.copytree(EXAMPLES / "mqttjs", folder)
     example, tested = (

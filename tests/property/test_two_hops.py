@@ -74,6 +74,8 @@ LIMITS: Final = Limits(
 class Sender:
     """A device that sends messages one after the other; its state survives crashes."""
 
+    to = RECEIVER
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.full = f"{name}@{DOMAIN}/fw"
@@ -96,14 +98,18 @@ class Sender:
         """Return what it sends next, if anything."""
         if self.waits or self.current >= len(self.levels):
             return None
-        message, msg_id = message_xml(f"{self.name} {self.current}"), f"m{self.current}"
+        message, msg_id = message_xml(self.next_text()), f"m{self.current}"
         if self.levels[self.current] == 1:
             self.waits = "k"
-            return acknowledged(message, RECEIVER)
+            return acknowledged(message, self.to)
         self.waits = f"{self.step[0]}-{msg_id}"
         if self.step == "assured":
-            return assured(msg_id, message, RECEIVER)
-        return deliver(msg_id, RECEIVER)
+            return assured(msg_id, message, self.to)
+        return deliver(msg_id, self.to)
+
+    def next_text(self) -> str:
+        """Return the text of the current message, which is then sent."""
+        return f"{self.name} {self.current}"
 
     def answer(self, stanza: bytes) -> None:
         """Process an answer, or a message that reports an undelivered one."""
@@ -129,6 +135,8 @@ class Sender:
 class ToySender(Sender):
     """A device that sends by the toy protocol; its state at the gateway never ends."""
 
+    content_type = "text/plain"
+
     def begin(self, *, is_resumed: bool) -> None:
         assert is_resumed or not self.levels
 
@@ -140,8 +148,7 @@ class ToySender(Sender):
             self.waits = f"completed {id}"
             return line("release", id)
         self.waits = f"received {id}" if level == 2 else f"acknowledged {id}"
-        text = f"{self.name} {self.current}"
-        return line("publish", id, level, RECEIVER, "text/plain", text)
+        return line("publish", id, level, self.to, self.content_type, self.next_text())
 
     def answer(self, stanza: bytes) -> None:
         name, id, *rest = words(stanza)

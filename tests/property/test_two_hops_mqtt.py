@@ -24,11 +24,10 @@ from tests.helpers.pubsub import create, subscribe
 from tests.helpers.qos_devices import (
     empty_result,
     make_eligible,
-    message_xml,
     parse_request,
     received_result,
 )
-from tests.helpers.store import DOMAIN, acknowledged, assured, deliver, new_database
+from tests.helpers.store import DOMAIN, new_database
 from tests.property.test_two_hops import (
     LONG,
     SENDER_SESSIONS,
@@ -41,7 +40,7 @@ from tests.property.test_two_hops import (
     TwoHops,
 )
 from tests.toy.model import line
-from tests.toy.requests import DECLARED, IDS
+from tests.toy.requests import DECLARED
 
 NODE: Final = "plant/temp"
 ADDRESS: Final = f"{mqtt_model.SERVICE}/{NODE}"
@@ -59,47 +58,27 @@ LIMITS: Final = Limits(
 FOREVER: Final = 1_000_000.0
 
 
-class Numbered(Sender):
-    """A device whose messages at level 1 differ, because subscribers may get each at QoS 2.
+class Publisher(Sender):
+    """A device that publishes by XMPP. Its messages at level 1 differ, because subscribers may get
+    each at QoS 2.
 
     Attributes:
         tries: how often it has published a message.
     """
 
+    to = ADDRESS
     tries = 0
 
     def next_text(self) -> str:
-        """Return the text of the current message, which is then published."""
         level = self.levels[self.current]
         self.tries += level == 1
         return f"{self.name} {self.current};{self.tries if level == 1 else ''}"
 
 
-class Publisher(Numbered):
-    """A device that publishes by XMPP."""
-
-    def request(self) -> str | None:
-        if self.waits or self.current >= len(self.levels):
-            return None
-        message, msg_id = message_xml(self.next_text()), f"m{self.current}"
-        if self.levels[self.current] == 1:
-            self.waits = "k"
-            return acknowledged(message, ADDRESS)
-        self.waits = f"{self.step[0]}-{msg_id}"
-        if self.step == "assured":
-            return assured(msg_id, message, ADDRESS)
-        return deliver(msg_id, ADDRESS)
-
-
-class MqttPublisher(Numbered, ToySender):
+class MqttPublisher(Publisher, ToySender):
     """A device that publishes by MQTT."""
 
-    def request(self) -> str | None:
-        found = super().request()
-        if found is None or found.startswith("release"):
-            return found
-        id, level = 1 + self.current % IDS, self.levels[self.current]
-        return line("publish", id, level, ADDRESS, "", self.next_text())
+    content_type = ""
 
 
 class Subscriber(Receiver):
