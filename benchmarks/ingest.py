@@ -29,7 +29,7 @@ from benchmarks.report import Settings, Topic
 from firmware_sim.fleet.settings import FleetSettings
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import IngestControl, ingest_waiting
-from sync.tables.locations import FleetStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.spark_session import spark_session
 
 GATEWAYS: Final = 100

@@ -25,8 +25,8 @@ from sync.pages.files import write_report
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import local_tables
-from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_session
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_segments

@@ -18,7 +18,7 @@ from benchmarks import fleet_data
 from benchmarks.report import Goal, Settings, Topic, number, table
 from firmware_sim.fleet.simulate import SEGMENTS
 from sync.common.fleet_folder import FleetFolder
-from sync.tables.part_files import to_parquet
+from sync.tables.data_files import to_parquet
 
 ROUNDS: Final = 5
 """Rounds, each with the bare session first."""

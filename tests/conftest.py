@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,3 +36,23 @@ def seed(request: pytest.FixtureRequest, record_property: Callable[[str, object]
     record_property("seed", number)
     print(f"seed {number}: --hypothesis-seed={number} repeats it")  # noqa: T201
     return number
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """Run an S3 server; return its URL."""
+    from tests.helpers import object_store  # most tests need none of it
+
+    with object_store.s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give a test an S3 server with an empty bucket, to which the environment leads; its URL."""
+    from tests.helpers import object_store
+
+    object_store.clear_bucket(s3_server)
+    for name, value in object_store.environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    return s3_server

@@ -12,7 +12,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "fieldpost-spark.zip"
-PARTS = ("cli", "common", "ingest", "pages", "receiver", "reports", "segment", "tables", "alerts")
+PARTS = (
+    "cli",
+    "common",
+    "ingest",
+    "pages",
+    "receiver",
+    "reports",
+    "segment",
+    "storage",
+    "tables",
+    "alerts",
+)
 SUFFIXES = (".py", ".jinja", ".css")
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 

@@ -29,8 +29,8 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
 from sync.receiver.gateways import GatewayRegistry
+from sync.storage.local import LocalStorage
 from sync.tables.delta import local_tables
-from sync.tables.storage import LocalStorage
 
 INTERVAL_S: Final = 15.0
 """Seconds between two rounds: short against the minutes between the segments of a gateway."""

@@ -27,8 +27,8 @@ from sync.common.fleet_folder import parse_segment_path
 from sync.ingest.archive import waiting_files
 from sync.reports.shared.thresholds import SILENCE_S
 from sync.segment import Identity, SegmentError, decode_columns
+from sync.storage.storage import File, Storage
 from sync.tables.delta import EVENTS, SEGMENTS, FleetTables, Snapshot
-from sync.tables.storage import File, Storage
 
 HISTORY_DAYS: Final = 8
 """Number of days of the tables that are read if there is no saved state: today, and a week as the

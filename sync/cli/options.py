@@ -30,7 +30,7 @@ def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--tables",
             metavar="URI",
-            help="Folder of the tables, if not in the fleet folder, such as s3a://BUCKET/tables.",
+            help="Folder of the tables, if not in the fleet folder, such as s3://BUCKET/tables.",
         ),
         click.option(
             "--landing",

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from sync.tables.locations import ARCHIVE, ASIDE, LANDING, QUARANTINE
-from sync.tables.storage import File, Storage
+from sync.storage.locations import ARCHIVE, ASIDE, LANDING, QUARANTINE
+from sync.storage.storage import File, Storage
 
 _ARCHIVED: Final = ("accepted", "duplicate")
 

@@ -5,39 +5,48 @@ Readers see nothing of a batch until the last step commits it to both `events` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 from deltalake.transaction import AddAction
 
 from sync.common.errors import FleetError
-from sync.ingest.batch_files import BatchFiles
 from sync.ingest.ledger import Claim, Verdict, judge, related_claims
-from sync.tables.data_files import create_event_files, create_segments_file
-from sync.tables.delta import Batch, Counts, FleetTables, Snapshot
-from sync.tables.locations import LANDING
-from sync.tables.part_files import PartFile
-from sync.tables.storage import Storage
+from sync.storage.locations import LANDING
+from sync.storage.storage import File
+from sync.tables.data_files import create_segments_file
+from sync.tables.delta import EVENTS, Batch, Counts, FleetTables, Snapshot
 from sync.tables.tables import ACCEPTED
 
 Row = dict[str, Any]
 
+Decode = Callable[[Sequence[File]], list[Row]]
+"""A function that decodes files, as `sync.ingest.decoding.decode_files` does."""
 
-def ingest_batch(files: BatchFiles, fleet: FleetTables, on_step: Callable[[str], None]) -> Counts:
+
+def ingest_batch(
+    files: Sequence[File], decode: Decode, fleet: FleetTables, on_step: Callable[[str], None]
+) -> Counts:
     """Ingest a batch into the tables of `fleet`; call `on_step` after each step.
 
     Raises LeaseError if another process has committed a batch meanwhile.
     """
     on_step("began")
     snapshot = fleet.snapshot()
-    rows = _judge(files.rows(), snapshot)
+    decoded = decode(files)
+    rows = _judge((row for row in decoded if row["added"] is None), snapshot)
     on_step("judged")
     counts = _counts(rows)
-    events = _write_events(files, rows, counts.events, fleet.storage)
+    added = _added(decoded)
+    if any(row["fate"] not in (ACCEPTED, "bad") for row in rows):
+        added = _decode_accepted(files, rows, decode)
+        for action in _added(decoded):
+            fleet.storage.remove(f"{EVENTS}/{action.path}")
     segments = create_segments_file(fleet.storage, rows)
     on_step("written")
-    fleet.commit(snapshot, Batch(events, segments, counts), lambda: on_step("events"))
+    fleet.commit(snapshot, Batch(added, segments, counts), lambda: on_step("events"))
     on_step("committed")
     return counts
 
@@ -69,45 +78,22 @@ def _result(row: Row, verdict: Verdict | None) -> Row:
     return {"fate": verdict.fate}
 
 
-def _write_events(
-    files: BatchFiles, rows: Iterable[Row], events: int, storage: Storage
-) -> list[AddAction]:
-    """Write the events of accepted files, `events` in number; return the actions that add them.
+def _decode_accepted(files: Iterable[File], rows: Iterable[Row], decode: Decode) -> list[AddAction]:
+    """Decode the accepted files once more, without those that the ledger refused.
 
-    Decoding has made part files with the events of all files that could be read. If the ledger
-    refused one of these files, the accepted ones are decoded once more.
+    Raises FleetError unless they have the SHA-256 with which they were judged.
     """
     accepted = {row["path"]: row["sha256"] for row in rows if row["fate"] == ACCEPTED}
-    if not accepted:
-        return []
-    refused = any(row["fate"] not in (ACCEPTED, "bad") for row in rows)
-    pieces = files.pieces(accepted if refused else None)
-    return create_event_files(storage, _part_files(pieces, accepted, events))
-
-
-def _part_files(
-    decoded: Iterable[Mapping[str, Any]], accepted: Mapping[str, str], events: int
-) -> Iterator[PartFile]:
-    """Assemble the part files from `decoded` rows; hold those of one Spark task in memory.
-
-    Raises FleetError unless all files in `accepted` were read with the SHA-256 given there, and the
-    part files have `events` events. All rows of a task come from one run of it, even if Spark has
-    repeated the task.
-    """
-    read: dict[str, str] = {}
-    pieces: list[bytes] = []
-    for row in decoded:
-        if row["path"] is not None:
-            read[row["path"]] = row["sha256"]
-            continue
-        pieces.append(row["content"])
-        if row["events"] is not None:
-            events -= row["events"]
-            yield PartFile(row["day"], row["events"], b"".join(pieces))
-            pieces = []
-    if events or not accepted.items() <= read.items():
+    chosen = [file for file in files if file.path in accepted]
+    decoded = decode(chosen) if chosen else []
+    if {row["path"]: row["sha256"] for row in decoded if row["added"] is None} != accepted:
         msg = "a segment changed while it was ingested; nothing was committed; ingest again"
         raise FleetError(msg)
+    return _added(decoded)
+
+
+def _added(decoded: Iterable[Row]) -> list[AddAction]:
+    return [AddAction(**json.loads(row["added"])) for row in decoded if row["added"]]
 
 
 def _counts(rows: Iterable[Row]) -> Counts:

@@ -20,7 +20,7 @@ from sync.common.durable_files import replace_file
 from sync.common.errors import LeaseError
 from sync.common.text import os_error
 from sync.ingest.ingest import IngestControl, IngestResult, ingest_waiting
-from sync.tables.locations import FleetStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
 
 EVERY_S: Final = 60.0

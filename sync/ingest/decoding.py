@@ -1,15 +1,16 @@
-"""Decode segments in Spark's workers: Arrow batches of files in, rows of the tables out.
+"""Decode segments, in Spark's workers or in the ingest's own process.
 
-`decode_files` is the function for Spark's `mapInArrow`. A file becomes a row with its header, or
-with the reason why it cannot be read. The events of all files become Parquet files, whose bytes are
-returned in further rows, a piece in each. Duplicates are found later, with the ledger.
+A file becomes a row with its header, or with the reason why it cannot be read. The events of all
+readable files become data files of the table `events`, and a row for each of these. Duplicates are
+found later, with the ledger.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +19,9 @@ import pyarrow as pa
 from sync.ingest.arrow_columns import arrow_columns
 from sync.segment import SegmentError, SegmentHeader, digest_of
 from sync.segment.limits import MAX_FILE, MAX_TIME, MIN_TIME
+from sync.storage.storage import File, Storage
 from sync.tables.arrow_schemas import DECODED, EVENTS, FILES
-from sync.tables.part_files import PartFile, PartFiles
+from sync.tables.data_files import EventFiles
 
 MAX_DAYS: Final = 32
 """Maximum number of days (UTC) with events of one segment: each day becomes a file, and a segment
@@ -35,48 +37,35 @@ some hours."""
 
 _DAY_US: Final = 86_400_000_000
 
-PIECE_BYTES: Final = 1024 * 1024
-"""Maximum bytes of a part file (Parquet, made by a worker) in one row. It is sent to the driver in
-several rows, because Spark pickles each row and copies it five times."""
-
 _COPIED: Final = [each.name for each in fields(SegmentHeader) if each.name in FILES.names]
 """Fields of the header that are columns of the table `segments`; some values are converted."""
+
+_NO_VALUES: Final = dict.fromkeys(DECODED.names)
 
 _OF_FILE: Final = ("gateway", "epoch", "lane", "arrived")
 """Columns of the table `events` that are equal for all events of a file."""
 
 
-def decode_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read each file once and whole; yield rows of `DECODED`.
+def decode_files(segments: Storage, tables: Storage, files: Iterable[File]) -> list[dict[str, Any]]:
+    """Read each file once and whole, and create data files with the events of all readable ones.
 
-    Each file has a row, with the reason if it cannot be read. Other rows are pieces of part files,
-    which have the events of all readable files, whether or not the ledger accepts these.
+    Returns rows of `DECODED`: for each file that exists, with the reason if it cannot be read, and
+    for each data file. The data files are durable, and have the events of all readable files,
+    whether or not the ledger accepts these.
     """
-    parts = PartFiles()
-    for batch in batches:
-        rows = []
-        times = batch["modificationTime"].cast(pa.int64()).to_numpy()
-        arrivals = np.clip(times, MIN_TIME * 1000, MAX_TIME * 1000).tolist()
-        paths, contents = batch["path"].to_pylist(), batch["content"].to_pylist()
-        for path, arrived, content in zip(paths, arrivals, contents, strict=True):
-            row, days = _decoded(content, arrived)
-            digest = hashlib.sha256(content).hexdigest()
-            rows.append(
-                {**row, "path": path, "arrived": arrived, "size": len(content), "sha256": digest}
-            )
-            for day, events in days.items():
-                yield from _pieces(parts.add(day, events))
-        yield pa.RecordBatch.from_pylist(rows, schema=DECODED)
-    yield from _pieces(parts.finish())
-
-
-def _pieces(parts: Iterable[PartFile]) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        for start in range(0, len(part.content), PIECE_BYTES):
-            piece = part.content[start : start + PIECE_BYTES]
-            last = start + PIECE_BYTES >= len(part.content)
-            row = {"day": part.day, "events": part.events if last else None, "content": piece}
-            yield pa.RecordBatch.from_pylist([row], schema=DECODED)
+    created = EventFiles(tables)
+    rows: list[dict[str, Any]] = []
+    added = []
+    for file, content in segments.read_each(files):
+        arrived = min(max(round(file.modified * 1000), MIN_TIME), MAX_TIME) * 1000
+        row, days = _decoded(content, arrived)
+        digest = hashlib.sha256(content).hexdigest()
+        known = {"path": file.path, "arrived": arrived, "size": len(content), "sha256": digest}
+        rows.append(_NO_VALUES | row | known)
+        for day, events in days.items():
+            added += created.add(day, events)
+    added += created.finish()
+    return [*rows, *(_NO_VALUES | {"added": json.dumps(asdict(each))} for each in added)]
 
 
 def _decoded(content: bytes, arrived: int) -> tuple[dict[str, Any], dict[str, pa.RecordBatch]]:

@@ -7,10 +7,10 @@ application transaction of Delta Lake), so that two processes cannot commit the 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -21,12 +21,13 @@ from pyspark.sql import SparkSession
 from sync.common.errors import FleetError, LeaseError
 from sync.common.progress import Progress, no_progress
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
-from sync.ingest.batch import ingest_batch
-from sync.ingest.batch_files import BatchFiles, LocalFiles, SparkFiles
+from sync.ingest.batch import Decode, ingest_batch
+from sync.ingest.decoding import decode_files
+from sync.ingest.decoding_tasks import decode_in_tasks
+from sync.storage.locations import FleetStorage
+from sync.storage.storage import Storage
 from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
-from sync.tables.locations import FleetStorage
-from sync.tables.spark_session import BATCH_FILES, TASK_BYTES, file_batches, summarise_error
-from sync.tables.storage import LocalStorage, Storage
+from sync.tables.spark_session import BATCH_FILES, TASK_BYTES, summarise_error
 
 CLEANED_EVERY: Final = 100
 """Number of batches after which old commits are removed from the tables' logs."""
@@ -74,8 +75,8 @@ def ingest_waiting(
 ) -> IngestResult:
     """Ingest all waiting files, `batch_files` at a time, and move them out of the landing.
 
-    `session` starts Spark. It is not called if all storage is on local disks and at most
-    `here_files` files wait, with at most `HERE_BYTES` in total: this process ingests these itself.
+    `session` starts Spark. It is not called if at most `here_files` files wait, with at most
+    `HERE_BYTES` in total: this process ingests these itself.
     Raises LeaseError if another ingest runs, FleetError if a batch fails.
     """
     control = control or IngestControl()
@@ -87,24 +88,19 @@ def ingest_waiting(
         waiting = waiting_files(segments)
         _require_text(waiting)
         files = sorted(waiting.values(), key=lambda file: (file.modified, file.path))
-        local = isinstance(segments, LocalStorage)
         few = len(files) <= here_files and sum(file.size for file in files) <= HERE_BYTES
-        here = few and local and isinstance(places.tables, LocalStorage)
-        spark = None if here else session()
+        decode: Decode = (
+            partial(decode_files, segments, places.tables)
+            if few
+            else partial(decode_in_tasks, session(), segments, places.tables)
+        )
         try:
-            with file_batches(spark, local=local) if spark else contextlib.nullcontext():
-                for at in range(0, len(files), batch_files):
-                    if control.stopping.is_set():
-                        break
-                    control.progress("ingesting files", at, len(files))
-                    chosen = files[at : at + batch_files]
-                    batch: BatchFiles = (
-                        SparkFiles(spark, segments, chosen)
-                        if spark
-                        else LocalFiles(segments, chosen)
-                    )
-                    with contextlib.closing(batch):
-                        committed.append(ingest_batch(batch, fleet, control.on_step))
+            for at in range(0, len(files), batch_files):
+                if control.stopping.is_set():
+                    break
+                control.progress("ingesting files", at, len(files))
+                chosen = files[at : at + batch_files]
+                committed.append(ingest_batch(chosen, decode, fleet, control.on_step))
         except LeaseError:
             raise
         except (FleetError, OSError, PySparkException, Py4JError) as error:

@@ -17,9 +17,9 @@ from sync.common.fleet_folder import FleetFolder, segment_path
 from sync.common.text import double_backslashes, os_error, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
+from sync.storage.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
+from sync.storage.storage import time_of
 from sync.tables.delta import FleetTables
-from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
-from sync.tables.storage import time_of
 
 READMITTED: Final = "readmitted"
 """The folder in the landing for re-admitted files whose header does not give them a valid name."""

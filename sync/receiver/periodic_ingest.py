@@ -21,8 +21,8 @@ from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
 from sync.common.text import os_error
 from sync.segment import SUFFIX
-from sync.tables.locations import ASIDE, LANDING
-from sync.tables.storage import LocalStorage
+from sync.storage.local import LocalStorage
+from sync.storage.locations import ASIDE, LANDING
 
 REPORT_EVERY_S: Final = 900.0
 """Minimum seconds between two reports: each starts Spark, which needs some seconds of two cores."""

@@ -128,9 +128,7 @@ SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 JUDGED: Final = pa.schema([*FILES, ("misdated", _LONG)])
 """A row about one decoded file, and the number of its events with an implausible time."""
 
-DECODED: Final = pa.schema(
-    [*JUDGED, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
-)
-"""Rows that a Spark worker returns. A row describes one file, in the columns of `JUDGED`, or has a
-piece of a part file, in the other columns. A part file has the events of many segments of a day;
-its pieces are consecutive, and the row of its last piece has the number of events."""
+DECODED: Final = pa.schema([*JUDGED, ("added", pa.string())])
+"""Rows that decoding returns. A row describes one file, in the columns of `JUDGED`, or has in
+`added` the action of Delta Lake, as JSON, that adds a new data file with the events of many
+segments of a day."""

@@ -1,4 +1,8 @@
-"""Create the data files of the tables, and the actions that add them, with their statistics."""
+"""Create the data files of the tables, and the actions that add them, with their statistics.
+
+Spark's workers create the files of events. What an interrupted or repeated task leaves is in no
+table's log, and maintenance removes it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import io
 import json
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -14,14 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
+from sync.storage.storage import Storage
 from sync.tables import arrow_schemas
 from sync.tables.delta import DAY, EVENTS, SEGMENTS
-from sync.tables.part_files import PartFile, to_parquet
-from sync.tables.storage import Storage
+
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Uncompressed bytes of held events (some 400,000 readings, of all days) at which they become data
+files. The memory of a worker holds a few times as much."""
 
 PREFIX: Final = 32
 """Characters to which the lowest and the highest text of a column are cut in the Delta log, which
 has both for each file: enough for a query to skip files."""
+
+_INCREASING: Final = ("seq", "time")
+"""Columns whose numbers increase in small steps, and which are therefore delta-encoded."""
 
 _LAST: Final = "\U0010ffff"
 _HIGHEST: Final = _LAST * 2 * PREFIX
@@ -30,15 +41,36 @@ _HIGHEST: Final = _LAST * 2 * PREFIX
 _MS: Final = timedelta(milliseconds=1)
 
 
-def create_event_files(storage: Storage, parts: Iterable[PartFile]) -> list[AddAction]:
-    """Create a data file from each part file, durably; return the actions that add them."""
-    token = secrets.token_hex(8)
-    actions = []
-    for number, part in enumerate(parts):
-        path = f"{DAY}={part.day}/{token}-{number:05}.parquet"
-        storage.create(f"{EVENTS}/{path}", part.content)
-        actions.append(add_action(path, part.content, part.day))
-    return actions
+class EventFiles:
+    """Data files, one a day, of events that are held until they fill `HELD_BYTES`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._token = secrets.token_hex(8)
+        self._count = 0
+        self._held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._bytes = 0
+
+    def add(self, day: str, events: pa.RecordBatch) -> list[AddAction]:
+        """Add events of a day (`2025-11-21`); return the actions of files that are now created.
+
+        When `HELD_BYTES` are held in all, a file is created for each day, durably.
+        """
+        self._held[day].append(events)
+        self._bytes += events.nbytes
+        return self.finish() if self._bytes >= HELD_BYTES else []
+
+    def finish(self) -> list[AddAction]:
+        """Create a file for each day that has events; return the actions that add them."""
+        held, self._held, self._bytes = self._held, defaultdict(list), 0
+        return [self._create(day, pa.Table.from_batches(found)) for day, found in held.items()]
+
+    def _create(self, day: str, events: pa.Table) -> AddAction:
+        path = f"{DAY}={day}/{self._token}-{self._count:05}.parquet"
+        self._count += 1
+        content = to_parquet(events)
+        self._storage.create(f"{EVENTS}/{path}", content)
+        return add_action(path, content, day)
 
 
 def create_segments_file(storage: Storage, rows: Iterable[Mapping[str, Any]]) -> AddAction:
@@ -60,6 +92,22 @@ def add_action(path: str, content: bytes, day: str | None = None) -> AddAction:
         data_change=True,
         stats=json.dumps(_statistics(pq.read_metadata(io.BytesIO(content))), ensure_ascii=False),
     )
+
+
+def to_parquet(rows: pa.Table) -> bytes:
+    """Encode a table as a Parquet file."""
+    increasing = [name for name in _INCREASING if name in rows.column_names]
+    sink = io.BytesIO()
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        compression_level=3,
+        store_schema=False,
+        use_dictionary=[name for name in rows.column_names if name not in increasing],
+        column_encoding=dict.fromkeys(increasing, "DELTA_BINARY_PACKED"),
+    )
+    return sink.getvalue()
 
 
 def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:

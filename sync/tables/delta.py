@@ -29,10 +29,11 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from sync.common.errors import FleetError, LeaseError
+from sync.storage.local import LocalStorage
+from sync.storage.locations import ARCHIVE, LANDING
+from sync.storage.storage import Storage
 from sync.tables import arrow_schemas
-from sync.tables.locations import ARCHIVE, LANDING
 from sync.tables.log_journal import journaled, repair
-from sync.tables.storage import LocalStorage, Storage
 
 EVENTS: Final = "events"
 SEGMENTS: Final = "segments"
@@ -165,10 +166,19 @@ class Snapshot:
         """The paths of the files of the table `events`, relative to the tables' folder."""
         return tuple(path for day in self.days.values() for path in day.files)
 
-    @cached_property
+    @property
     def segment_files(self) -> tuple[str, ...]:
         """The paths of the files of the table `segments`, relative to the tables' folder."""
-        return tuple(sorted(f"{SEGMENTS}/{row['path']}" for row in _files(self.segments)))
+        return tuple(sorted(path for path in self.sizes if path.startswith(f"{SEGMENTS}/")))
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes in bytes of the files of both tables, by path."""
+        return {
+            f"{name}/{row['path']}": row["size_bytes"]
+            for name, table in ((EVENTS, self.events), (SEGMENTS, self.segments))
+            for row in _files(table)
+        }
 
     def retired(self, day: str) -> int:
         """Return how many rows of a day (`YYYY-MM-DD`) retention has removed."""
@@ -476,7 +486,7 @@ def _version_of(table: DeltaTable | None, app: str) -> int:
 def _files(table: DeltaTable | None, *columns: str) -> list[dict[str, Any]]:
     if table is None:
         return []
-    chosen = ["path", "modification_time", "num_records", *columns]
+    chosen = ["path", "size_bytes", "modification_time", "num_records", *columns]
     rows: list[dict[str, Any]] = (
         pa.table(table.get_add_actions(flatten=True)).select(chosen).to_pylist()
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sync.common.durable_files import fsync_folder, replace_file
-from sync.tables.storage import LocalStorage
+from sync.storage.local import LocalStorage
 
 JOURNAL: Final = "journal.json"
 """The file of the journal, below the tables' folder."""

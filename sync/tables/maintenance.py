@@ -17,6 +17,8 @@ from deltalake import CommitProperties, Transaction, WriterProperties
 
 from sync.common.progress import Progress, no_progress
 from sync.segment import SUFFIX
+from sync.storage.locations import ARCHIVE, QUARANTINE, FleetStorage
+from sync.storage.storage import File, Storage
 from sync.tables.delta import (
     DAY,
     EVENTS,
@@ -28,8 +30,6 @@ from sync.tables.delta import (
     Snapshot,
     delta_errors,
 )
-from sync.tables.locations import ARCHIVE, QUARANTINE, FleetStorage
-from sync.tables.storage import File, Storage
 
 LEASE_WAIT_S: Final = 600.0
 """Seconds that maintenance waits for the lease: a continuous ingest frees it between two runs."""

@@ -30,13 +30,18 @@ separate job, and that Spark divides the partition for a join because it overest
 
 
 def size_of(rows: DataFrame) -> int:
-    """Return Spark's estimate of the bytes of all sources of `rows`: for files, their actual size.
+    """Return the bytes of all files that `rows` are computed from. Files read twice count twice.
 
-    Files that are read twice count twice; sources that are not files count as huge.
+    The source of files is a range of numbers, of which the first is their size
+    (`sync.tables.parquet_tasks.read_files`). For other sources, Spark's estimate counts.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
-    return sum(int(leaves.apply(at).stats().sizeInBytes()) for at in range(leaves.size()))
+    return sum(_size_of_source(leaves.apply(at)) for at in range(leaves.size()))
+
+
+def _size_of_source(leaf: Any) -> int:
+    return int(leaf.start() if leaf.nodeName() == "Range" else leaf.stats().sizeInBytes())
 
 
 def coalesced(rows: DataFrame) -> DataFrame:

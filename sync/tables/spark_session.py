@@ -37,34 +37,14 @@ SHUFFLE_PARTITIONS: Final = 8
 """Partitions after a shuffle: a fleet's tables are small, Spark's default 200 is for larger ones.
 """
 
-ARROW_RECORDS: Final = 64
-"""Maximum number of files in an Arrow batch to a worker: 1 GiB if each has its maximum of 16
-MiB."""
-
-ARROW_BYTES: Final = "64m"
-"""Maximum bytes in an Arrow batch to a worker. `ARROW_RECORDS` applies if it is reached first."""
-
-OPEN_COST: Final = 8 * 1024
-"""Bytes that Spark adds to the size of each file when it distributes files to tasks: the size of
-one or two ordinary segments. With Spark's default of 4 MiB, a task takes only 8 segments and makes
-a file of them; with this value, a batch of ordinary segments has one task for each core."""
-
 TASK_BYTES: Final = 32 * 1024 * 1024
-"""Maximum bytes of segments that one task of an ingest decodes. The part files that it returns are
-about as large, and several copies of them are in the driver's heap."""
-
-LISTING_TASKS: Final = 32
-"""Maximum tasks that list the files of a batch. By default, Spark lists each file in its own task;
-for 2,000 files this takes longer than to read them."""
+"""Maximum bytes of files that one task reads: of segments, whose events it holds in memory, or of
+the tables. A task that fails is repeated."""
 
 SORTED_ROWS: Final = 65_536
 """Rows that a sort holds before it spills to disk: some 16 MB of events. With a heap of 1 GB, each
 of two concurrent tasks has at least 54 MB, each of four 27 MB. If a sort took all of this, the
 window functions before it in the same task would fail."""
-
-LISTED_LOCALLY: Final = 2 * BATCH_FILES
-"""Maximum number of paths on the driver's disk that the driver lists itself: for the files of a
-batch, this takes a quarter of the time of listing them in tasks."""
 
 QUICK_EVENTS: Final = 1_000_000
 """Number of events up to which a session is set up to start and plan fast, not to compute fast. The
@@ -83,8 +63,6 @@ QUICK: Final = {
 }
 """Spark settings for few rows: expressions are interpreted, because compiling some hundred of them
 takes longer than evaluating them. Plans are not revised between stages: there is one stage."""
-
-_LISTED: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 _LOG4J: Final = """\
 status = error
@@ -109,10 +87,7 @@ logger.native.level = error
 
 
 def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return all settings of a session on this machine; `extra` takes precedence.
-
-    Here, local files are used without checksums; `submitted_settings` keeps them for S3A and YARN.
-    """
+    """Return all settings of a session on this machine; `extra` takes precedence."""
     return (
         {
             "spark.driver.bindAddress": "127.0.0.1",
@@ -123,9 +98,6 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
             "spark.sql.lightweightPlanChangeValidation": "false",
             "spark.python.sql.dataFrameDebugging.enabled": "false",
             "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
-            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-            # Each segment is read once; a cache of their statuses takes 1 kB of heap for each.
-            "spark.sql.hive.filesourcePartitionFileCacheSize": "0",
         }
         | submitted_settings()
         | dict(extra or {})
@@ -135,26 +107,15 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def submitted_settings() -> dict[str, str]:
     """Return the settings that apply wherever Spark runs; they override those of `spark-submit`.
 
-    Files are renamed when the job ends, not after each task, so that a repeated task leaves nothing
-    behind. Unions do not report their partitioning: in Spark 4.1 to 4.3, they would give wrong rows
-    if one of their parts is read again (SPARK-59122). Times of any year are in the Gregorian
-    calendar.
+    Unions do not report their partitioning: in Spark 4.1 to 4.3, they would give wrong rows if one
+    of their parts is read again (SPARK-59122). Spark reads and writes no files of the fleet itself.
     """
     return {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.files.openCostInBytes": str(OPEN_COST),
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(LISTING_TASKS),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
-        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
-        "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.unionOutputPartitioning": "false",
         "spark.shuffle.spill.numElementsForceSpillThreshold": str(SORTED_ROWS),
         # Reading ahead takes 2 MB of heap for each spilled file, and a sort merges all at once.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
-        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     }
 
 
@@ -317,15 +278,6 @@ def without_overflow_errors(spark: SparkSession) -> AbstractContextManager[None]
     those of all other gateways are computed.
     """
     return configured(spark, {ANSI: "false"})
-
-
-def file_batches(spark: SparkSession, *, local: bool) -> AbstractContextManager[None]:
-    """Limit each task that starts in the block to `TASK_BYTES` of files.
-
-    With `local`, the files are on a disk of the driver, which lists them without tasks.
-    """
-    listed = {_LISTED: str(LISTED_LOCALLY)} if local else {}
-    return configured(spark, {"spark.sql.files.maxPartitionBytes": str(TASK_BYTES), **listed})
 
 
 def _trace(error: BaseException, log: Path | None) -> None:

@@ -2,23 +2,24 @@
 
 `events` has a row for each event. `segments` has a row for each file that was ever read, with its
 result in `fate`; the accepted rows are the ledger. Spark reads the files that Delta Lake's log
-names, so it needs no package for Delta Lake.
+names, so it needs no package for Delta Lake, and none for object stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from datetime import date
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, StructField, StructType
 
 from sync.tables import arrow_schemas
-from sync.tables.delta import EVENTS as EVENTS_FOLDER
 from sync.tables.delta import Snapshot
-from sync.tables.storage import Storage
+from sync.tables.parquet_tasks import read_files
 
 EVENTS: Final = from_arrow_schema(arrow_schemas.EVENTS)
 """An event (docs/reference/tables.md), its gateway, epoch and lane, and when its segment
@@ -28,9 +29,6 @@ SEGMENTS: Final = from_arrow_schema(arrow_schemas.SEGMENTS)
 """The columns of the table `segments`, with a row for each file: its path below the fleet folder,
 when it arrived, the result of its ingest and the reason, and its header if that is valid."""
 
-DECODED: Final = from_arrow_schema(arrow_schemas.DECODED)
-"""The rows that Spark's workers return (`sync.ingest.decoding`)."""
-
 DAY: Final = StructField("day", DateType())
 """The column with the event's day in UTC, by which `events` is partitioned."""
 
@@ -39,22 +37,24 @@ ACCEPTED: Final = "accepted"
 
 def read_events(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
     """Read all events, with the columns `EVENTS` and `DAY`."""
-    return read_event_files(spark, snapshot.storage, snapshot.event_files)
+    return read_event_files(spark, snapshot, snapshot.event_files)
 
 
-def read_event_files(spark: SparkSession, storage: Storage, files: Sequence[str]) -> DataFrame:
-    """Read the event files `files`, paths as in `Snapshot.days`: the columns `EVENTS` and `DAY`.
+def read_event_files(spark: SparkSession, snapshot: Snapshot, files: Iterable[str]) -> DataFrame:
+    """Read some event files, paths as in `Snapshot.days`: the columns `EVENTS` and `DAY`.
 
     `DAY` is that of a file's partition: an event with an implausible time has another day than its
     time says (`sync.ingest.decoding`).
     """
+    sizes = {path: snapshot.sizes[path] for path in files}
     schema = StructType([*EVENTS.fields, DAY])
-    return _read(spark, storage, files, schema, below=storage.uri(EVENTS_FOLDER))
+    return read_files(spark, snapshot.storage, sizes, schema, _with_day)
 
 
 def read_segments(spark: SparkSession, snapshot: Snapshot) -> DataFrame:
     """Read the rows of the table of segments: `SEGMENTS`."""
-    return _read(spark, snapshot.storage, snapshot.segment_files, SEGMENTS)
+    sizes = {path: snapshot.sizes[path] for path in snapshot.segment_files}
+    return read_files(spark, snapshot.storage, sizes, SEGMENTS)
 
 
 def refused(segments: DataFrame) -> DataFrame:
@@ -68,22 +68,6 @@ def refused(segments: DataFrame) -> DataFrame:
     return left.select(*SEGMENTS.fieldNames()).dropDuplicates(["path", "sha256"])
 
 
-def _read(
-    spark: SparkSession,
-    storage: Storage,
-    files: Sequence[str],
-    schema: StructType,
-    below: str = "",
-) -> DataFrame:
-    """Read files; with `below`, columns of `schema` that name folders below this URI are read."""
-    if not files:
-        return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema)
-    if below:
-        reader = reader.option("basePath", below)  # no pattern, unlike the paths of files
-    return reader.parquet(*(escape_glob(storage.uri(each)) for each in files))
-
-
-def escape_glob(path: str) -> str:
-    """Escape characters that have a meaning in Hadoop's patterns: a folder may be named `[a]`."""
-    return "".join(f"\\{char}" if char in "\\*?[]{}" else char for char in path)
+def _with_day(path: str, rows: pa.Table) -> pa.Table:
+    day = date.fromisoformat(path.split("/")[1].removeprefix(f"{DAY.name}="))
+    return rows.append_column(DAY.name, pa.repeat(pa.scalar(day), len(rows)))

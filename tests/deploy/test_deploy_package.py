@@ -153,7 +153,7 @@ def test_installed_commands_have_a_manual_page_and_complete_words(
 
 SPARK_PARTS = (
     *("alerts", "cli", "common", "ingest", "pages"),
-    *("receiver", "reports", "segment", "tables"),
+    *("receiver", "reports", "segment", "storage", "tables"),
 )
 
 
@@ -164,7 +164,7 @@ def test_the_package_has_all_that_the_commands_need(tmp_path: Path) -> None:
     assert spark_package(tmp_path / "again").read_bytes() == package.read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(package)!r}); sys.argv = ['x', 'ingest', '--help']\n"
-        "import sync, sync.ingest.ingest, sync.tables.hadoop, sync.tables.maintenance\n"
+        "import sync, sync.ingest.ingest, sync.storage.object_store, sync.tables.maintenance\n"
         "print(sync.__file__)\n"
         f"exec(open({str(DEPLOY / 'fleet.py')!r}).read())"
     )

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from sync.tables import arrow_schemas
-from sync.tables.data_files import create_event_files, create_segments_file
+from sync.tables.data_files import EventFiles, create_segments_file
 from sync.tables.delta import Batch, Counts, FleetTables, Snapshot, local_tables
-from sync.tables.part_files import PartFile, to_parquet
 
 Row = dict[str, Any]
 
@@ -47,13 +46,12 @@ class Committer:
             time: datetime = row["time"]
             complete = dict.fromkeys(arrow_schemas.EVENTS.names) | row
             days.setdefault(time.date().isoformat(), []).append(complete)
-        parts = [
-            PartFile(day, len(rows), to_parquet(pa.Table.from_pylist(rows, arrow_schemas.EVENTS)))
-            for day, rows in days.items()
-        ]
+        files = EventFiles(tables.storage)
+        for day, rows in days.items():
+            files.add(day, pa.RecordBatch.from_pylist(rows, arrow_schemas.EVENTS))
         unset = dict.fromkeys(arrow_schemas.SEGMENTS.names) | {"batch": snapshot.batch + 1}
         batch = Batch(
-            create_event_files(tables.storage, parts),
+            files.finish(),
             create_segments_file(tables.storage, [unset | row for row in segments]),
             Counts(len(segments), len(events)),
         )

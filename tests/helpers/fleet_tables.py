@@ -26,7 +26,7 @@ from sync.segment import (
     encode,
     read_header,
 )
-from sync.tables.storage import LocalStorage
+from sync.storage.local import LocalStorage
 
 EPOCH = "01JD0000000000000000000000"
 LATER_EPOCH = "01JE0000000000000000000000"

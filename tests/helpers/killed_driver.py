@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import HERE_FILES, IngestControl, ingest_waiting
-from sync.tables.locations import FleetStorage
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.spark_session import spark_on_demand, spark_session
-from sync.tables.storage import LocalStorage
 from tests.helpers.jvm import FAST_JVM
 
 BATCH_FILES = 5

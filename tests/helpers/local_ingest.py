@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import HERE_FILES, IngestControl, IngestResult, ingest_waiting
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import local_tables
-from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import BATCH_FILES
 from tests.helpers.committed import SimulatedCrash
 from tests.helpers.faulty_landing import FaultyLanding, Row

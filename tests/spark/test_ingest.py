@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.ingest.ingest import STEPS, IngestResult, ingest_waiting
+from sync.ingest.ingest import STEPS, IngestControl, IngestResult
 from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
-from sync.tables.locations import FleetStorage
 from sync.tables.tables import read_events, read_segments
 from tests.helpers.committed import SimulatedCrash
 from tests.helpers.fleet_tables import (
@@ -124,16 +122,16 @@ def test_odd_names_and_empty_files_are_read(spark: SparkSession, fleet: FleetFol
     assert ingest_by_spark(spark, fleet) == IngestResult(1, Counts(quarantined=1))
 
 
-def test_a_file_that_exists_and_is_not_read_fails_the_batch(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
-    """Spark leaves out a file that became empty after it was listed."""
-    path = put(fleet.landing / "x.seg", b"spoiled" * 9)
+def test_files_that_vanish_are_skipped(spark: SparkSession, fleet: FleetFolder) -> None:
+    lane = Lane()
+    paths = [land(fleet, lane.seal(some_events(2))) for _ in range(3)]
 
-    def session() -> SparkSession:
-        path.write_bytes(b"")
-        return spark
+    def on_step(step: str) -> None:
+        if step == "began":
+            paths.pop().unlink()
 
-    with pytest.raises(FleetError, match=r"has not read .*x\.seg; nothing was committed"):
-        ingest_waiting(session, FleetStorage.of(fleet), here_files=0)
-    assert ingest_by_spark(spark, fleet) == IngestResult(1, Counts(quarantined=1))
+    result = ingest_by_spark(spark, fleet, IngestControl(on_step))
+    assert result == IngestResult(1, Counts(segments=2, events=4))
+    paths.append(land(fleet, lane.seal(some_events(2))))
+    assert ingest_by_spark(spark, fleet, IngestControl(on_step)) == IngestResult(1, Counts())
+    assert waiting_segments(fleet) == set()

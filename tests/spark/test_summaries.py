@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.reports.shared.report import ReportContext
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import Snapshot, local_tables
-from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import RetentionPolicy, compact, retain
-from sync.tables.storage import LocalStorage
 from sync.tables.summaries import StoredSummaries, Summary, events_to_summarise, stored, summarise
 from sync.tables.summaries.index import FOLDER, GRACE_S
 from sync.tables.tables import SEGMENTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ import click
 
 from sync.cli.options import DAYS, cluster_places
 from sync.common.progress import progress_line
-from sync.tables.locations import StorageOptions
+from sync.storage.locations import StorageOptions
 
 
 @click.command()
@@ -43,22 +42,16 @@ def command(
 ) -> None:
     """Merge the many small files of the tables into few large ones. No row changes.
 
-    Waits at most 10 minutes for a running ingest. Needs no Java, except for tables in HDFS or an
-    object store.
+    Waits at most 10 minutes for a running ingest. Needs no Java.
     """
     from sync.tables.delta import FleetTables
-    from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import compact
-    from sync.tables.spark_session import spark_session
 
     options = StorageOptions(folder, landing, tables)
     options.check()
-    with contextlib.ExitStack() as stack:
-        name = "fieldpost-compact"
-        spark = None if options.is_local else stack.enter_context(spark_session(name))
-        places = options.open(lambda uri: storage_at(spark, uri))
+    places = options.open()
+    with progress_line() as progress:
         fleet = FleetTables(places.tables, places.segments)
-        progress = stack.enter_context(progress_line())
         done = compact(fleet, _chosen(before, day), segments=day is None, progress=progress)
     if as_json:
         click.echo(json.dumps(asdict(done)))

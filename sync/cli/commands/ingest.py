@@ -15,7 +15,7 @@ from sync.cli.options import cluster_places
 from sync.common.fleet_folder import FleetFolder
 from sync.common.progress import Progress, progress_line
 from sync.common.text import plural
-from sync.tables.locations import StorageOptions
+from sync.storage.locations import StorageOptions
 from sync.tables.spark_session import BATCH_FILES
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
@@ -69,8 +69,7 @@ def command(
     """Load all arrived segments into the tables.
 
     Each segment is added exactly once, and its file is moved to the archive. Spark (and Java) is
-    started only if more than 2,000 files or 32 MiB wait, if they are not on local disks, or for
-    --report.
+    started only if more than 2,000 files or 32 MiB wait, or for --report.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
     --continuous, each run that found segments prints a line, and ingest.log is rotated to
@@ -81,7 +80,6 @@ def command(
         raise click.UsageError(msg)
     from sync.ingest.continuous import run_continuously, stopped_by_signals
     from sync.ingest.ingest import IngestControl, ingest_waiting
-    from sync.tables.hadoop import storage_at
     from sync.tables.spark_session import (
         require_java,
         spark_errors,
@@ -114,7 +112,7 @@ def command(
         spark_on_demand(start) as session,
     ):
         control = IngestControl(_print_step if verbose else _no_step, progress)
-        places = options.open(lambda uri: storage_at(session(), uri))
+        places = options.open()
         if not continuous:
             result = ingest_waiting(session, places, batch_files=batch_files, control=control)
             progress("", 0, 0)

@@ -11,7 +11,7 @@ import click
 
 from sync.cli.options import DAYS, cluster_places
 from sync.common.progress import progress_line
-from sync.tables.locations import StorageOptions
+from sync.storage.locations import StorageOptions
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.tables.maintenance import RetentionResult
@@ -51,14 +51,13 @@ def command(
 ) -> None:
     """Delete old events, archived segments and quarantined files.
 
-    Only what an option names is deleted. Events are summarised for the
-    reports before they are deleted. Files of interrupted runs are always removed. Waits at most 10
+    Only what an option names is deleted. Events are summarised for the reports before they are
+    deleted, by Spark (and Java). Files of interrupted runs are always removed. Waits at most 10
     minutes for a running ingest.
     """
     from sync.reports.shared.registry import SUMMARIES
-    from sync.tables.hadoop import storage_at
     from sync.tables.maintenance import RetentionPolicy, retain
-    from sync.tables.spark_session import spark_errors, spark_session
+    from sync.tables.spark_session import spark_errors, spark_on_demand, spark_session
     from sync.tables.summaries import summarise
 
     options = StorageOptions(folder, landing, tables)
@@ -66,14 +65,14 @@ def command(
     with (
         progress_line(shown=not verbose) as progress,
         spark_errors(None if verbose else options.log("retain.log")),
-        spark_session("fieldpost-retain") as spark,
+        spark_on_demand(lambda: spark_session("fieldpost-retain")) as session,
     ):
-        places = options.open(lambda uri: storage_at(spark, uri))
+        places = options.open()
         found = retain(
             places,
             RetentionPolicy(events, archive, quarantine),
             datetime.now(UTC),
-            summarise=lambda seen: summarise(spark, seen, SUMMARIES, progress=progress),
+            summarise=lambda seen: summarise(session(), seen, SUMMARIES, progress=progress),
             progress=progress,
             dry_run=dry_run,
         )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sync.tables.storage import File, Storage
+from sync.storage.storage import File, Storage
 
 FOLDER: Final = "summaries"
 """The folder of all `ATTEMPT/SUMMARY/of=DAY/FILE`. Each computation has a random ATTEMPT; DAY is
@@ -51,23 +51,19 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The files with the rows of a `Key`, as paths below the tables' folder; may be empty.
+    """The files with the rows of a `Key`, if any: their sizes by path below the tables' folder.
 
     Other keys of the same attempt may have the same files.
     `attempt` names their folder; `kept_at` is when they became valid, in seconds since 1970.
     """
 
     attempt: str
-    files: tuple[str, ...]
+    files: Mapping[str, int]
     kept_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The entries whose files are complete, and the days (UTC, ISO) that each file may have."""
-
-    entries: Mapping[Key, Entry]
-    days_of: Mapping[str, Set[str]]
+Index = Mapping[Key, Entry]
+"""The entries whose files are complete."""
 
 
 def content_of(first: int, end: int) -> str:
@@ -75,7 +71,7 @@ def content_of(first: int, end: int) -> str:
     return f"{first}-{end}"
 
 
-def attempt_of(path: str) -> str:
+def _attempt_of(path: str) -> str:
     """Return the ATTEMPT in the path of a file below the tables' folder (see `FOLDER`)."""
     return path.split("/")[1]
 
@@ -101,24 +97,16 @@ def retired_contents(stored: Iterable[str], retired: int) -> list[str]:
 
 
 def read_index(tables: Storage) -> Index:
-    """Read all entries whose files are complete."""
-    entries: dict[Key, Entry] = {}
-    days_of: dict[str, set[str]] = {}
-    for key, entry in _all(tables):
-        entries[key] = entry
-        for path in entry.files:
-            days_of.setdefault(path, set()).add(key.day)
-    return Index(entries, days_of)
+    """Read the index."""
+    return dict(_all(tables))
 
 
-def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
+def add_entries(tables: Storage, attempt: str, files: Mapping[Key, Mapping[str, int]]) -> None:
     """Make all files in the folder `attempt` valid at once, by writing its index durably.
 
-    Raises OSError if the index cannot be written.
+    `files` has the sizes of durable files, by path. Raises OSError if the index cannot be written.
     """
-    sizes = {key: {file.path: file.size for file in found} for key, found in files.items()}
-    tables.make_durable([path for found in sizes.values() for path in found])
-    kept = [[*key, found] for key, found in sizes.items()]
+    kept = [[*key, dict(sizes)] for key, sizes in files.items()]
     document = json.dumps({"version": _VERSION, "kept": kept})
     tables.create(f"{FOLDER}/{attempt}/{KEPT}", document.encode() + b"\n")
 
@@ -155,7 +143,7 @@ def _remove_orphans(tables: Storage, now: float) -> None:
     newest: dict[str, float] = {}
     complete = set()
     for file in tables.files(FOLDER):
-        attempt = attempt_of(file.path)
+        attempt = _attempt_of(file.path)
         newest[attempt] = max(newest.get(attempt, 0.0), file.modified)
         if file.path.endswith(f"/{KEPT}"):
             complete.add(attempt)
@@ -173,13 +161,13 @@ def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
 
 
 def _entries(tables: Storage, file: File, files: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
-    attempt = attempt_of(file.path)
+    attempt = _attempt_of(file.path)
     try:
         document = json.loads(tables.read(file.path))
         if document["version"] not in _READABLE:
             return
         for *key, sizes in document["kept"]:
             if all(path in files and files[path].size == size for path, size in sizes.items()):
-                yield Key(*key), Entry(attempt, tuple(sizes), file.modified)
+                yield Key(*key), Entry(attempt, sizes, file.modified)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return

@@ -10,35 +10,37 @@ concurrent reports do the same work twice and agree.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sync.common.progress import Progress, no_progress
+from sync.storage.storage import Storage
 from sync.tables.delta import Snapshot
+from sync.tables.parquet_tasks import read_files, write_files
 from sync.tables.partitions import conform, empty_frame, size_of, without_repartitioning
-from sync.tables.storage import File, Storage
 from sync.tables.summaries.index import (
     FOLDER,
     Index,
     Key,
     add_entries,
-    attempt_of,
     content_of,
     read_index,
     remove_replaced,
     retired_contents,
 )
 from sync.tables.summaries.summary import Summary
-from sync.tables.tables import DAY, escape_glob, read_event_files
+from sync.tables.tables import DAY, read_event_files
 
 AT_ONCE: Final = 4
 """Maximum number of summaries computed concurrently: most are small, and planning takes longest."""
@@ -80,37 +82,33 @@ class DayCount(NamedTuple):
 class StoredSummaries:
     """The summaries as of one moment. `days` counts days by how their summaries were obtained.
 
-    `_files` has the files of each summary and day, `_days_of` the days that a file may have.
+    `_files` has the sizes of the files of each summary and day, by path.
     """
 
     spark: SparkSession
     tables: Storage
     days: DayCount
-    _files: Mapping[str, Mapping[str, tuple[str, ...]]]
-    _days_of: Mapping[str, Set[str]]
+    _files: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def rows(self, summary: Summary, since: date | None = None) -> DataFrame:
         """Return a summary's rows, with `day`, of all days or of those from `since` (UTC) on."""
         schema = StructType([*summary.schema.fields, DAY])
-        first = since.isoformat() if since else ""
-        chosen: dict[str, set[str]] = {}
-        for day, found in self._files[summary.name].items():
-            for path in found if day >= first else ():
-                chosen.setdefault(path, set()).add(day)
-        if not chosen:
+        days_of: dict[str, list[date]] = {}
+        sizes: dict[str, int] = {}
+        for text, found in self._files[summary.name].items():
+            day = date.fromisoformat(text)
+            if since is None or day >= since:
+                sizes |= found
+                for path in found:
+                    days_of.setdefault(path, []).append(day)
+        if not sizes:
             return empty_frame(self.spark, schema)
-        paths = [escape_glob(self.tables.uri(path)) for path in chosen]
-        rows = self.spark.read.schema(schema).parquet(*paths)
-        others = {
-            f"{attempt_of(path)}/{day}"
-            for path, days in chosen.items()
-            for day in self._days_of[path] - days
-        }
-        if not others:
-            return rows
-        attempt = F.element_at(F.split("_metadata.file_path", "/"), -4)
-        of_day = F.concat_ws("/", attempt, F.col(DAY.name).cast("string"))
-        return rows.where(~of_day.isin(*others))
+
+        def of_days(path: str, rows: pa.Table) -> pa.Table:
+            """Leave out days whose rows in this file are replaced by those in another."""
+            return rows.filter(pc.field(DAY.name).isin(days_of[path]))
+
+        return read_files(self.spark, self.tables, sizes, schema, of_days)
 
     def until(self, last: date) -> StoredSummaries:
         """Return the summaries of the days up to `last` (UTC); the counts `days` are unchanged."""
@@ -147,16 +145,16 @@ def summarise(
         done = 0
         for days in _batches(touched, snapshot):
             progress("summarising days", done, len(touched))
-            _compute_days(spark, storage, summaries, stale, _groups(days, snapshot))
+            _compute_days(spark, snapshot, summaries, stale, _groups(days, snapshot))
             done += len(days)
         index = read_index(storage)
         if not past:
             remove_replaced(storage, [key for keys in wanted.values() for key in keys])
     found = {name: _found(keys, index) for name, keys in wanted.items()}
     known = {day for by_day in found.values() for day in by_day}
-    lost = {key.day for keys in wanted.values() for key in keys if key not in index.entries}
+    lost = {key.day for keys in wanted.values() for key in keys if key not in index}
     count = DayCount(len(known - touched), len(touched), len(lost))
-    return StoredSummaries(spark, storage, count, found, index.days_of)
+    return StoredSummaries(spark, storage, count, found)
 
 
 def events_to_summarise(snapshot: Snapshot, summaries: Sequence[Summary]) -> int:
@@ -172,7 +170,7 @@ def _wanted(
 ) -> dict[str, dict[Key, tuple[str, ...]]]:
     """Return all keys of each summary, with the files of their events; none for retired events."""
     stored: dict[tuple[str, str, str], list[str]] = {}
-    for key in index.entries:
+    for key in index:
         stored.setdefault((key.name, key.shape, key.day), []).append(key.content)
     wanted: dict[str, dict[Key, tuple[str, ...]]] = {each.name: {} for each in summaries}
     shapes = {each.name: each.shape for each in summaries}
@@ -190,14 +188,14 @@ def _wanted(
 
 def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:
     """Select the keys whose rows are not stored and can be computed."""
-    return {key: files for key, files in wanted.items() if files and key not in index.entries}
+    return {key: files for key, files in wanted.items() if files and key not in index}
 
 
-def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _found(wanted: Iterable[Key], index: Index) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
     for key in wanted:
-        if key in index.entries:
-            found[key.day] = found.get(key.day, ()) + index.entries[key].files
+        if key in index:
+            found.setdefault(key.day, {}).update(index[key].files)
     return found
 
 
@@ -230,7 +228,7 @@ def _groups(days: Iterable[str], snapshot: Snapshot) -> list[list[str]]:
 
 def _compute_days(
     spark: SparkSession,
-    storage: Storage,
+    snapshot: Snapshot,
     summaries: Iterable[Summary],
     stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
     groups: Sequence[Sequence[str]],
@@ -243,7 +241,8 @@ def _compute_days(
     }
     files = sorted({path for keys in chosen.values() for paths in keys.values() for path in paths})
     with without_repartitioning(spark):
-        _compute(storage, summaries, chosen, groups, read_event_files(spark, storage, files))
+        events = read_event_files(spark, snapshot, files)
+        _compute(snapshot.storage, summaries, chosen, groups, events)
 
 
 @contextmanager
@@ -275,7 +274,7 @@ def _compute(
     day_text = F.col(DAY.name).cast("string")
     file_of_day = F.coalesce(*(F.when(day_text <= each[-1], each[0]) for each in groups))
 
-    def write(summary: Summary) -> dict[Key, list[File]]:
+    def write(summary: Summary) -> dict[Key, dict[str, int]]:
         keys = {key.day: key for key in stale[summary.name]}
         chosen = divided.where(day_text.isin(*keys)) if keys.keys() < touched else divided
         rows = conform(summary.compute(chosen), StructType([*summary.schema.fields, DAY]))
@@ -283,10 +282,9 @@ def _compute(
         if parts > 1:
             rows = rows.repartition(_OF)  # for one file of a group
         folder = f"{FOLDER}/{attempt}/{summary.name}"
-        rows.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
-        written: dict[str, list[File]] = {group[0]: [] for group in groups}
-        for file in tables.files(folder, ".parquet"):
-            written[file.path.split("/")[-2].removeprefix(f"{_OF}=")].append(file)
+        written: dict[str, dict[str, int]] = {group[0]: {} for group in groups}
+        for path, size in write_files(rows, tables, folder, _OF).items():
+            written[path.split("/")[-2].removeprefix(f"{_OF}=")][path] = size
         return {keys[day]: written[group[0]] for group in groups for day in group if day in keys}
 
     with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:

@@ -18,7 +18,9 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.decoding import decode_files
-from sync.tables.storage import time_of
+from sync.storage.local import LocalStorage
+from sync.storage.storage import File, time_of
+from sync.tables.arrow_schemas import DECODED
 from tests.helpers.fleet_command import Command, fleet_command
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting_segments
 
@@ -167,14 +169,16 @@ def test_a_failed_write_names_the_file(fleet: FleetFolder) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "year"), [(FAR, 9999), (-FAR, 1)])
-def test_times_of_files_that_python_cannot_hold_are_limited(seconds: int, year: int) -> None:
+def test_times_of_files_that_python_cannot_hold_are_limited(
+    tmp_path: Path, seconds: int, year: int
+) -> None:
     assert time_of(seconds).year == year
     assert time_of(0.5) == datetime.fromtimestamp(0.5, UTC)
-    kind = pa.timestamp("us", tz="UTC")
-    columns = {"path": ["a"], "length": [1], "content": [Lane().seal(some_events(1))[1]]}
-    times = pa.array([seconds * 1_000_000]).view(kind)
-    files = pa.RecordBatch.from_pydict(columns | {"modificationTime": times})
-    [row] = [each for batch in decode_files([files]) for each in batch.to_pylist() if each["path"]]
+    data = Lane().seal(some_events(1))[1]
+    put(tmp_path / "a.seg", data)
+    storage = LocalStorage(tmp_path)
+    decoded = decode_files(storage, storage, [File("a.seg", len(data), seconds)])
+    [row] = pa.Table.from_pylist(decoded, DECODED).slice(0, 1).to_pylist()
     assert row["arrived"].year == year
 
 

@@ -12,8 +12,8 @@ import pytest
 from sync.common import durable_files
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
-from sync.tables import storage
-from sync.tables.storage import LocalStorage
+from sync.storage import local
+from sync.storage.local import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put, waiting_segments
 
 NAME = "gw.example/E/logs/1-4.seg"
@@ -112,7 +112,7 @@ def test_a_file_that_the_receiver_links_again_is_not_moved(
         put(fleet.landing / NAME, b"other")
         fsync_folder(folder)
 
-    monkeypatch.setattr(storage, "fsync_folder", link_again)
+    monkeypatch.setattr(local, "fsync_folder", link_again)
     for outcome in ("duplicate", "bad"):
         (fleet.landing / NAME).unlink(missing_ok=True)
         archive(fleet, ingested(f"landing/{NAME}", outcome, b"one"))
@@ -202,7 +202,7 @@ def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(
     for name in names:
         put(fleet.landing / name, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)
-    monkeypatch.setattr(storage, "fsync_folder", record_fsync)
+    monkeypatch.setattr(local, "fsync_folder", record_fsync)
     monkeypatch.setattr(Path, "unlink", record_unlink)
     archive(fleet, *(ingested(f"landing/{name}", "accepted", b"one") for name in names))
     assert calls[0] == "fsync archive"

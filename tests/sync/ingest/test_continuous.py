@@ -20,10 +20,10 @@ from sync.common.errors import LeaseError
 from sync.ingest import continuous
 from sync.ingest.continuous import LOG_BYTES, run_continuously, stopped_by_signals, truncate_log
 from sync.ingest.ingest import IngestControl, IngestResult
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import Counts, local_tables
-from sync.tables.locations import FleetStorage
 from sync.tables.spark_session import spark_errors
-from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting_segments
 from tests.helpers.local_ingest import ingest, no_spark
 

@@ -16,9 +16,9 @@ from sync.ingest.decoding import MAX_DAYS
 from sync.ingest.ingest import STEPS, IngestControl, IngestResult, ingest_waiting
 from sync.segment import Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import Counts, local_tables
-from sync.tables.locations import FleetStorage
-from sync.tables.storage import LocalStorage
 from tests.helpers.committed import SimulatedCrash
 from tests.helpers.faulty_landing import FaultyLanding, remove_all_but_tables
 from tests.helpers.fleet_tables import (

@@ -1,63 +1,75 @@
-"""Decoding of segments as in Spark's workers: Arrow batches of files in, rows out."""
+"""Decoding of segments: files in, rows and data files out."""
 
 from __future__ import annotations
 
 import hashlib
-import io
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sync.ingest import decoding
 from sync.ingest.decoding import AHEAD_D, BEFORE_D, MAX_DAYS, decode_files
 from sync.segment import MAX_FILE, Dropped
 from sync.segment.limits import MAX_TIME, MIN_TIME
+from sync.storage.local import LocalStorage
+from sync.storage.storage import File
 from sync.tables.arrow_schemas import DECODED, EVENTS
-from tests.helpers.fleet_tables import NOON, Lane, some_events
+from tests.helpers.fleet_tables import NOON, Lane, put, some_events
 
 ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)
 DAY_MS = 86_400_000
 
 
-def files(*contents: bytes) -> pa.RecordBatch:
-    """Return a batch like those of Spark's file source."""
-    return pa.RecordBatch.from_pydict(
-        {
-            "path": [f"file:/landing/{at}.seg" for at in range(len(contents))],
-            "modificationTime": pa.array([ARRIVED] * len(contents), pa.timestamp("us", tz="UTC")),
-            "length": [len(content) for content in contents],
-            "content": pa.array(contents, pa.binary()),
+class Decoder:
+    """Decodes files, each time in a folder of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._count = 0
+
+    def __call__(self, *contents: bytes) -> list[dict[str, Any]]:
+        self._count += 1
+        self.folder = self._root / str(self._count)
+        files = []
+        for at, content in enumerate(contents):
+            put(self.folder / f"landing/{at}.seg", content)
+            files.append(File(f"landing/{at}.seg", len(content), ARRIVED.timestamp()))
+        storage = LocalStorage(self.folder)
+        rows: list[dict[str, Any]] = pa.Table.from_pylist(
+            decode_files(storage, storage, files), DECODED
+        ).to_pylist()
+        return rows
+
+    def file_rows(self, *contents: bytes) -> list[dict[str, Any]]:
+        return [row for row in self(*contents) if row["path"]]
+
+    def tables(self, *contents: bytes) -> dict[str, pa.Table]:
+        """Return the events of the data files by their days."""
+        added = [json.loads(row["added"]) for row in self(*contents) if row["added"]]
+        return {
+            each["partition_values"]["day"]: pq.read_table(
+                self.folder / "events" / each["path"], partitioning=None
+            ).cast(EVENTS)
+            for each in added
         }
-    )
 
 
-def decode(*contents: bytes) -> list[dict[str, Any]]:
-    batches = list(decode_files([files(*contents)]))
-    assert {batch.schema for batch in batches} == {DECODED}
-    return [row for batch in batches for row in batch.to_pylist()]
+@pytest.fixture
+def decoder(tmp_path: Path) -> Decoder:
+    return Decoder(tmp_path)
 
 
-def file_rows(*contents: bytes) -> list[dict[str, Any]]:
-    return [row for row in decode(*contents) if row["path"]]
-
-
-def parts(*contents: bytes) -> dict[str, pa.Table]:
-    found = [row for row in decode(*contents) if row["content"]]
-    tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
-    assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]
-    return {day: table.cast(EVENTS) for day, table in tables.items()}
-
-
-def test_a_segment_becomes_a_row_with_its_header() -> None:
+def test_a_segment_becomes_a_row_with_its_header(decoder: Decoder) -> None:
     lane = Lane()
     lane.skip(2)
     data = lane.seal(some_events(3), (Dropped(1, 2, "full"),))[1]
-    [row] = file_rows(data)
+    [row] = decoder.file_rows(data)
     assert row["sha256"] == hashlib.sha256(data).hexdigest()
-    assert (row["path"], row["size"], row["arrived"]) == ("file:/landing/0.seg", len(data), ARRIVED)
+    assert (row["path"], row["size"], row["arrived"]) == ("landing/0.seg", len(data), ARRIVED)
     assert (row["reason"], row["detail"]) == (None, None)
     assert (row["gateway"], row["lane"], row["first_seq"]) == ("gw.example", "logs", 3)
     assert (row["last_seq"], row["digest"]) == (5, data[-32:].hex())
@@ -66,25 +78,25 @@ def test_a_segment_becomes_a_row_with_its_header() -> None:
     assert row["dropped"] == [{"first_seq": 1, "last_seq": 2, "reason": "full"}]
 
 
-def test_invalid_files_become_rows_with_their_reason() -> None:
+def test_invalid_files_become_rows_with_their_reason(decoder: Decoder) -> None:
     good = Lane().seal(some_events(1))[1]
-    rows = file_rows(b"", good, good[:-1], b"?" * (MAX_FILE + 1))
+    rows = decoder.file_rows(b"", good, good[:-1], b"?" * (MAX_FILE + 1))
     assert [row["reason"] for row in rows] == ["short", None, "checksum", "size"]
     assert [row["gateway"] for row in rows] == [None, "gw.example", None, None]
     assert all(row["detail"] for row in rows if row["reason"])
 
 
 @pytest.mark.parametrize(("days", "reason"), [(MAX_DAYS, None), (MAX_DAYS + 1, "days")])
-def test_days_of_a_segment_are_limited(days: int, reason: str | None) -> None:
-    [row] = file_rows(Lane().seal(some_events(days, step_ms=-DAY_MS))[1])
+def test_days_of_a_segment_are_limited(decoder: Decoder, days: int, reason: str | None) -> None:
+    [row] = decoder.file_rows(Lane().seal(some_events(days, step_ms=-DAY_MS))[1])
     assert row["reason"] == reason
     assert (row["gateway"] is None) == (reason is not None)
 
 
-def test_events_become_rows_with_gateway_and_arrival() -> None:
+def test_events_become_rows_with_gateway_and_arrival(decoder: Decoder) -> None:
     lane = Lane()
     first, second = lane.seal(some_events(2))[1], lane.seal(some_events(1, start=-1))[1]
-    found = parts(first, second)
+    found = decoder.tables(first, second)
     assert sorted(found) == ["2025-11-21"]
     rows = found["2025-11-21"].to_pylist()
     assert [row["seq"] for row in rows] == [1, 2, 3]
@@ -96,16 +108,16 @@ def test_events_become_rows_with_gateway_and_arrival() -> None:
     assert [row["tags"] for row in rows] == [[], [("facility", "pump")], []]
 
 
-def test_part_files_have_no_events_of_invalid_files() -> None:
+def test_data_files_have_no_events_of_invalid_files(decoder: Decoder) -> None:
     good, bad = Lane().seal(some_events(2))[1], Lane().seal(some_events(2))[1][:-1]
     days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=-DAY_MS))[1]
-    [(day, table)] = parts(good, bad, days).items()
+    [(day, table)] = decoder.tables(good, bad, days).items()
     assert (day, table.num_rows) == ("2025-11-21", 2)
-    assert parts(bad, days) == {}
+    assert decoder.tables(bad, days) == {}
 
 
-def test_events_of_several_days_go_to_several_part_files() -> None:
-    found = parts(Lane().seal(some_events(5, step_ms=-DAY_MS // 2))[1])
+def test_events_of_several_days_go_to_several_data_files(decoder: Decoder) -> None:
+    found = decoder.tables(Lane().seal(some_events(5, step_ms=-DAY_MS // 2))[1])
     assert {day: table["seq"].to_pylist() for day, table in found.items()} == {
         "2025-11-21": [1, 2],
         "2025-11-20": [3, 4],
@@ -125,25 +137,13 @@ EDGES = {
 
 
 @pytest.mark.parametrize("time", EDGES)
-def test_an_implausible_time_has_the_day_of_its_arrival(time: int) -> None:
+def test_an_implausible_time_has_the_day_of_its_arrival(decoder: Decoder, time: int) -> None:
     data = Lane().seal(some_events(1, start=time))[1]
-    assert list(parts(data)) == [EDGES[time]]
+    assert list(decoder.tables(data)) == [EDGES[time]]
     is_wrong = time not in (ARRIVED_MS - BEFORE_D * DAY_MS, ARRIVED_MS + AHEAD_D * DAY_MS)
-    assert [row["misdated"] for row in file_rows(data)] == [int(is_wrong)]
+    assert [row["misdated"] for row in decoder.file_rows(data)] == [int(is_wrong)]
 
 
-def test_a_segment_of_any_days_makes_one_partition_if_its_clock_is_wrong() -> None:
+def test_a_segment_of_any_days_makes_one_partition_if_its_clock_is_wrong(decoder: Decoder) -> None:
     data = Lane().seal(some_events(400, start=0, step_ms=DAY_MS))[1]
-    assert list(parts(data)) == ["2025-11-21"]
-
-
-def test_a_part_file_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    contents = [Lane().seal(some_events(2, step_ms=-DAY_MS))[1]]
-    whole = [row for row in decode(*contents) if row["content"]]
-    monkeypatch.setattr(decoding, "PIECE_BYTES", 1000)
-    pieces = [row for row in decode(*contents) if row["content"]]
-    for part in whole:
-        found = [row for row in pieces if row["day"] == part["day"]]
-        assert b"".join(row["content"] for row in found) == part["content"]
-        assert len(found) == -(-len(part["content"]) // 1000) > 1
-        assert [row["events"] for row in found] == [None] * (len(found) - 1) + [1]
+    assert list(decoder.tables(data)) == ["2025-11-21"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sync.storage.local import LocalStorage
 from sync.tables import log_journal
 from sync.tables.delta import EVENTS, SEGMENTS
 from sync.tables.log_journal import JOURNAL
@@ -129,14 +130,14 @@ def test_all_files_are_synced_before_the_journal_is_removed(
     synced: list[str] = []
     committer = Committer(tmp_path)
     committer.tables.recover()
-    make_durable = type(committer.tables.storage).make_durable
+    make_durable = LocalStorage.make_durable
 
-    def record(storage: object, written: list[str]) -> None:
+    def record(storage: LocalStorage, written: list[str]) -> None:
         assert (tmp_path / JOURNAL).exists()
         synced.extend(written)
-        make_durable(storage, written)  # type: ignore[arg-type]
+        make_durable(storage, written)
 
-    monkeypatch.setattr("sync.tables.storage.LocalStorage.make_durable", record)
+    monkeypatch.setattr(LocalStorage, "make_durable", record)
     snapshot, batch = committer.begin([event(1)], [segment("a")])
     synced_for_events: list[str] = []
     committer.tables.commit(snapshot, batch, lambda: synced_for_events.extend(synced))

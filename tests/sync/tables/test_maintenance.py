@@ -13,8 +13,8 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import EVENTS, KEPT_DAYS, SEGMENTS, Counts, FleetTables, Snapshot
-from sync.tables.locations import FleetStorage
 from sync.tables.maintenance import (
     TARGET,
     CompactionResult,

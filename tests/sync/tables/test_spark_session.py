@@ -121,12 +121,6 @@ def test_requested_settings_override_the_defaults() -> None:
     assert settings({"spark.driver.memory": "4g"})["spark.driver.memory"] == "4g"
 
 
-def test_the_raw_local_file_system_is_not_set_on_a_cluster() -> None:
-    """S3A and YARN cast the local one to Hadoop's own class; the raw one is not of it."""
-    assert settings()["spark.hadoop.fs.file.impl"].endswith(".RawLocalFileSystem")
-    assert not [name for name in submitted_settings() if name.startswith("spark.hadoop.fs.")]
-
-
 FAILING_START = """
 import os, sys
 from pathlib import Path

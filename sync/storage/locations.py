@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import urlsplit
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.tables.storage import LocalStorage, Storage, is_local
+from sync.storage.local import LocalStorage
+from sync.storage.storage import Storage
 
 LANDING: Final = "landing"
 ASIDE: Final = "aside"
@@ -17,6 +18,30 @@ ARCHIVE: Final = "archive"
 QUARANTINE: Final = "quarantine"
 """The names of the folders of segments, from `LANDING` on; see
 `sync.common.fleet_folder.FleetFolder`."""
+
+
+OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
+"""Schemes of URIs of object stores: S3, Google Cloud Storage, and Azure Blob Storage."""
+
+
+def open_storage(uri: str) -> Storage:
+    """Open the storage at `uri`: a plain path or `file:` on a local disk, others in object stores.
+
+    Raises FleetError if there is no such store, or its configuration is not valid.
+    """
+    scheme = urlsplit(uri).scheme
+    if scheme in ("", "file"):
+        path = uri.removeprefix("file:")
+        return LocalStorage(Path(f"/{path.lstrip('/')}" if path != uri else path).resolve())
+    if scheme not in OBJECT_STORES:
+        known = ", ".join(OBJECT_STORES)
+        raise FleetError(f"cannot open {uri}: use a path, or a URI that begins with {known}")
+    from sync.storage.object_store import ObjectStorage  # its library takes memory
+
+    try:
+        return ObjectStorage(uri)
+    except OSError as error:
+        raise FleetError(f"cannot open {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +73,19 @@ class StorageOptions:
         if self.landing and PurePosixPath(self.landing).name != LANDING:
             raise FleetError(f"the folder {self.landing} must be named `{LANDING}`")
 
-    @property
-    def is_local(self) -> bool:
-        """Return whether all storage is on local disks."""
-        return all(is_local(uri) for uri in (self.landing, self.tables) if uri)
-
     def log(self, name: str) -> Path | None:
         """Return the path of the file `name` for Spark's messages; None without a fleet folder."""
         return self.folder / "tables" / name if self.folder else None
 
-    def open(self, storage_at: Callable[[str], Storage]) -> FleetStorage:
-        """Open the storage; `storage_at` opens a URI. Raises FleetError if that fails."""
+    def open(self) -> FleetStorage:
+        """Open the storage. Raises FleetError if that fails."""
         if self.landing:
-            segments = storage_at(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
+            segments = open_storage(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
         else:
             segments = FleetStorage.of(self._own()).segments
         return FleetStorage(
             segments,
-            storage_at(self.tables) if self.tables else FleetStorage.of(self._own()).tables,
+            open_storage(self.tables) if self.tables else FleetStorage.of(self._own()).tables,
         )
 
     def _own(self) -> FleetFolder:

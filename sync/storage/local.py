@@ -1,7 +1,4 @@
-"""The file systems of the tables: an interface of few calls, and its implementation on local disks.
-
-`sync.tables.hadoop` has the implementation for Hadoop's file systems.
-"""
+"""Storage on a local disk: whatever a call has created, moved or removed survives a power cut."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Final
 
 from sync.common.durable_files import (
     PRIVATE_FOLDER,
@@ -24,105 +19,14 @@ from sync.common.durable_files import (
     make_folders,
 )
 from sync.common.errors import LeaseError
-from sync.segment.limits import MAX_TIME, MIN_TIME
+from sync.storage.storage import HIDDEN, File
 
 LEASE: Final = "lease"
 """The file of the lease (see `Storage.lease`), below the root."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_SCHEME: Final = "file:"
-
-_HIDDEN: Final = (".", "_")
-"""First characters of the names of files and folders that listings leave out."""
-
-
-class File(NamedTuple):
-    """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970.
-
-    `modified` is in whole milliseconds, the precision of Hadoop's file systems.
-    """
-
-    path: str
-    size: int
-    modified: float
-
-
-class Storage(Protocol):
-    """A folder in some file system. Paths are relative to it, with slashes.
-
-    Names that begin with `.` or `_` are left out of listings, as Spark's file source does. Every
-    call raises OSError if it fails.
-    """
-
-    def uri(self, path: str = "") -> str:
-        """Return the URI of a path for Spark, unquoted."""
-        ...
-
-    def relative(self, uri: str) -> str:
-        """Return the path of an unquoted URI from Spark; raises ValueError if it is outside."""
-        ...
-
-    def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
-        """List the files at any depth below `folder` whose names end in `suffix`.
-
-        A folder that does not exist has none. Files that are removed meanwhile are skipped.
-        """
-        ...
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is a file or a folder at `path`."""
-        ...
-
-    def read(self, path: str) -> bytes:
-        """Read a whole file. Raises FileNotFoundError if it does not exist."""
-        ...
-
-    def create(self, path: str, data: bytes) -> None:
-        """Create a file, whole and durable, and the folders above it.
-
-        The caller is the only writer of this name. Raises FileExistsError if the file exists.
-        """
-        ...
-
-    def move(self, moves: Mapping[str, str]) -> list[str]:
-        """Move files to their targets; return the files whose target has different content.
-
-        Those stay. A file whose target has the same content counts as moved; absent files are
-        skipped. A reader that looks first at the source, then at the target, always finds the file.
-        The call can be interrupted anywhere and repeated.
-        """
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with its content; it need not exist."""
-        ...
-
-    def make_durable(self, paths: Iterable[str]) -> None:
-        """Make existing files durable. Raises FileNotFoundError if one is missing."""
-        ...
-
-    def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        """Hold the lease within the block, so that two processes do not do the same work.
-
-        Raises LeaseError if another process holds it for longer than `wait_s` seconds.
-        Only storage on local disks has a lease; elsewhere, this does nothing.
-        """
-        ...
-
-
-def time_of(modified: float) -> datetime:
-    """Return a file's time of modification, at most `MAX_TIME` and at least `MIN_TIME`."""
-    return _EPOCH + timedelta(milliseconds=min(max(round(modified * 1000), MIN_TIME), MAX_TIME))
-
-
-def is_local(uri: str) -> bool:
-    """Return whether a URI is a path of a local disk."""
-    return urlsplit(uri).scheme in ("", "file")
-
 
 class LocalStorage:
-    """A folder of a local disk; see `Storage`.
+    """A folder of a local disk; see `sync.storage.storage.Storage`.
 
     Files are created and moved by linking, and folders are fsynced. The lease is a kernel lock on a
     file, which ends with the process.
@@ -134,31 +38,37 @@ class LocalStorage:
     def uri(self, path: str = "") -> str:
         return str(self.root / path)
 
-    def relative(self, uri: str) -> str:
-        path = PurePosixPath(uri.removeprefix(_SCHEME))
-        return path.relative_to(self.root.as_posix()).as_posix()
-
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
         for at, folders, names in os.walk(self.root / folder, onerror=_unless_absent):
-            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+            folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
             below = Path(at).relative_to(self.root)
             for name in names:
-                if name.endswith(suffix) and not name.startswith(_HIDDEN):
+                if name.endswith(suffix) and not name.startswith(HIDDEN):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.stat(f"{at}/{name}")  # noqa: PTH116
                         modified = status.st_mtime_ns // 1_000_000 / 1000
                         yield File((below / name).as_posix(), status.st_size, modified)
 
     def exists(self, path: str) -> bool:
-        return (self.root / path).exists()
+        return (self.root / path).is_file()
 
     def read(self, path: str) -> bytes:
         return (self.root / path).read_bytes()
 
+    def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                yield file, self.read(file.path)
+
     def create(self, path: str, data: bytes) -> None:
         target = self.root / path
         make_folders(self.root, target.parent)
-        create_file(target, data)
+        try:
+            create_file(target, data)
+        except FileExistsError:
+            if self.read(path) != data:
+                raise
+            self.make_durable([path])
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         paths = {self.root / source: self.root / target for source, target in moves.items()}
@@ -185,6 +95,7 @@ class LocalStorage:
             target.unlink(missing_ok=True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
+        """Make existing files durable. Raises FileNotFoundError if one is missing."""
         folders: set[Path] = set()
         for path in paths:
             file = self.root / path

@@ -1,0 +1,168 @@
+"""Storage in an object store: S3 and what speaks S3, Azure Blob Storage, Google Cloud Storage.
+
+Credentials, region and endpoint come from the environment, by the names that delta-rs uses too:
+`AWS_...`, `AZURE_...` and `GOOGLE_...`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import islice
+from typing import Final
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import from_url
+
+from sync.storage.storage import HIDDEN, File
+
+TIMEOUT: Final = timedelta(seconds=30)
+"""Time that one request may take. The largest, a data file of some MB, takes a few seconds."""
+
+CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+"""Time in which a connection to the store must be made."""
+
+RETRIES: Final = 8
+"""Maximum repetitions of a request that the store refused by a 5xx status or did not answer."""
+
+RETRY_FOR: Final = timedelta(minutes=2)
+"""Time after which a request is not repeated. Stores ask to slow down for seconds."""
+
+CREATE_ATTEMPTS: Final = 3
+"""Maximum attempts to create a file. The library does not repeat a conditional put whose answer did
+not come, because the put may have succeeded; here, equal content means that it has."""
+
+READERS: Final = 16
+"""Files that are read at once: each waits for the store for some 20 ms."""
+
+LISTED: Final = 1_000
+"""Files in one answer of a listing: what S3 returns at most."""
+
+
+class ObjectStorage:
+    """A prefix of a bucket; see `sync.storage.storage.Storage`.
+
+    A file is durable and visible when its put is answered. There are no folders and no lease. A
+    move copies the file, so the copy has a new time of modification.
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Open the prefix `uri`. Raises OSError for a URI or a configuration that is not valid."""
+        self._root = uri.rstrip("/")
+        with _store_errors(uri):
+            self._store = from_url(
+                self._root,
+                client_options={
+                    "timeout": TIMEOUT,
+                    "connect_timeout": CONNECT_TIMEOUT,
+                    # The library takes this from the environment only if there are no options.
+                    "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"),
+                },
+                retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_FOR},
+            )
+
+    def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str]]:
+        """Pickle the URI alone: a worker has credentials of its own."""
+        return ObjectStorage, (self._root,)
+
+    def uri(self, path: str = "") -> str:
+        return f"{self._root}/{path}".rstrip("/")
+
+    def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
+        start = len(folder) + 1 if folder else 0
+        with _store_errors(self.uri(folder)):
+            for found in obstore.list(self._store, folder or None, chunk_size=LISTED):
+                for each in found:
+                    parts = each["path"][start:].split("/")
+                    if each["path"].endswith(suffix) and not any(
+                        part.startswith(HIDDEN) for part in parts
+                    ):
+                        modified = each["last_modified"].timestamp()
+                        yield File(each["path"], each["size"], round(modified, 3))
+
+    def exists(self, path: str) -> bool:
+        with contextlib.suppress(FileNotFoundError), _store_errors(self.uri(path)):
+            obstore.head(self._store, path)
+            return True
+        return False
+
+    def read(self, path: str) -> bytes:
+        with _store_errors(self.uri(path)):
+            return obstore.get(self._store, path).bytes().to_bytes()
+
+    def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
+        remaining = iter(files)
+        with ThreadPoolExecutor(READERS, "read") as pool:
+            while chosen := list(islice(remaining, READERS)):
+                contents = pool.map(self._read_if_there, chosen)
+                for file, content in zip(chosen, contents, strict=True):
+                    if content is not None:
+                        yield file, content
+
+    def _read_if_there(self, file: File) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError):
+            return self.read(file.path)
+        return None
+
+    def create(self, path: str, data: bytes) -> None:
+        for attempt in range(1, CREATE_ATTEMPTS + 1):
+            try:
+                with _store_errors(self.uri(path)):
+                    obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            except FileExistsError:
+                if self.read(path) == data:
+                    return
+                raise
+            except OSError:
+                if attempt == CREATE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def move(self, moves: Mapping[str, str]) -> list[str]:
+        return [source for source, target in moves.items() if not self._move(source, target)]
+
+    def _move(self, source: str, target: str) -> bool:
+        """Move a file, unless it is gone; return False if a different file is at the target."""
+        try:
+            content = self.read(source)
+        except FileNotFoundError:
+            return True
+        try:
+            self.create(target, content)
+        except FileExistsError:
+            return False
+        self._delete(source)
+        return True
+
+    def remove(self, path: str) -> None:
+        with _store_errors(self.uri(path)):
+            for found in obstore.list(self._store, path, chunk_size=LISTED):
+                for each in found:
+                    self._delete(each["path"])
+        self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError), _store_errors(self.uri(path)):
+            obstore.delete(self._store, path)
+
+    def lease(self, wait_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _store_errors(uri: str) -> Iterator[None]:
+    """Raise an error of the library as an OSError of one line that begins with `uri`."""
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise FileExistsError(f"{uri} exists") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{uri} does not exist") from error
+    except (BaseError, ValueError) as error:
+        text = str(error).partition("\n\nDebug source")[0]  # that has dozens of lines
+        raise OSError(f"{uri}: {' '.join(text.split())[:300]}") from error

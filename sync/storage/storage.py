@@ -1,0 +1,90 @@
+"""The interface of the storage, which local disks and object stores implement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Protocol
+
+from sync.segment.limits import MAX_TIME, MIN_TIME
+
+HIDDEN: Final = (".", "_")
+"""First characters of the names of files and folders that listings leave out."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class File(NamedTuple):
+    """A file: its path below the root, `size` in bytes, `modified` in seconds since 1970.
+
+    `modified` is in whole milliseconds, the precision of object stores.
+    """
+
+    path: str
+    size: int
+    modified: float
+
+
+class Storage(Protocol):
+    """A folder of a local disk, or a prefix of a bucket. Paths are relative to it, with slashes.
+
+    Names that begin with `.` or `_` are left out of listings. Every call raises OSError if it
+    fails. A storage can be pickled, for Spark's workers.
+    """
+
+    def uri(self, path: str = "") -> str:
+        """Return the URI of a path, unquoted, for delta-rs and for messages."""
+        ...
+
+    def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
+        """List the files at any depth below `folder` whose names end in `suffix`.
+
+        A folder that does not exist has none. Files that are removed meanwhile are skipped.
+        """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file at `path`."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file. Raises FileNotFoundError if it does not exist."""
+        ...
+
+    def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
+        """Read whole files, in order; skip those that do not exist."""
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file, whole and durable, and the folders above it.
+
+        Raises FileExistsError if a file with other content exists.
+        """
+        ...
+
+    def move(self, moves: Mapping[str, str]) -> list[str]:
+        """Move files to their targets; return the files whose target has different content.
+
+        Those stay. A file whose target has the same content counts as moved; absent files are
+        skipped. A reader that looks first at the source, then at the target, always finds the file.
+        The call can be interrupted anywhere and repeated.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with its content; it need not exist."""
+        ...
+
+    def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the lease within the block, so that two processes do not do the same work.
+
+        Raises LeaseError if another process holds it for longer than `wait_s` seconds.
+        Only storage on local disks has a lease; elsewhere, this does nothing.
+        """
+        ...
+
+
+def time_of(modified: float) -> datetime:
+    """Return a file's time of modification, at most `MAX_TIME` and at least `MIN_TIME`."""
+    return _EPOCH + timedelta(milliseconds=min(max(round(modified * 1000), MIN_TIME), MAX_TIME))

@@ -1,0 +1,82 @@
+"""Spark's tasks read and write an object store through the storage, without Hadoop's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sync.ingest.ingest import ingest_waiting
+from sync.reports.shared.registry import SUMMARIES
+from sync.storage.locations import FleetStorage, StorageOptions
+from sync.tables.delta import FleetTables, Snapshot
+from sync.tables.maintenance import RetentionPolicy, compact, retain
+from sync.tables.summaries import StoredSummaries, summarise
+from sync.tables.tables import read_segments
+from tests.helpers.committed import SimulatedCrash
+from tests.helpers.faulty_landing import FaultyLanding
+from tests.helpers.fleet_tables import fleet_folder
+from tests.helpers.local_ingest import check, crash_at
+from tests.helpers.object_store import BUCKET, download, environment, upload
+
+pytestmark = pytest.mark.spark
+
+SOME = SUMMARIES[:3]
+
+
+@pytest.fixture
+def places(spark: SparkSession, s3: str) -> Iterator[FleetStorage]:
+    """A bucket that Spark's workers reach by their environment."""
+    given = spark.sparkContext.environment
+    before = dict(given)
+    given.update(environment(s3))
+    yield StorageOptions(None, f"s3://{BUCKET}/landing", f"s3://{BUCKET}/tables").open()
+    given.clear()
+    given.update(before)
+
+
+def rows(kept: StoredSummaries) -> list[list[tuple[object, ...]]]:
+    return [sorted(map(tuple, kept.rows(each).collect()), key=repr) for each in SOME]
+
+
+def test_a_bucket_has_the_same_tables_and_summaries_as_a_disk(
+    spark: SparkSession, places: FleetStorage, tmp_path: Path, seed: int
+) -> None:
+    arriving = fleet_folder(tmp_path / "arriving")
+    landing = FaultyLanding(arriving, Random(seed))
+    for step in ("judged", "events", "committed"):
+        landing.fill(all_of_it=step == "committed")
+        upload(arriving, places.segments)
+        with pytest.raises(SimulatedCrash):
+            ingest_waiting(lambda: spark, places, crash_at(step), here_files=0)
+    ingest_waiting(lambda: spark, places, here_files=0)
+    copy = download(places.segments, tmp_path / "copy")
+    check(copy, landing)
+
+    tables = FleetTables(places.tables, places.segments)
+    compact(tables, ("<=", "9999-01-01"))
+    in_store, on_disk = tables.snapshot(), FleetTables(FleetStorage.of(copy).tables).snapshot()
+    found = rows(summarise(spark, in_store, SOME))
+    assert found == rows(summarise(spark, on_disk, SOME))
+    assert any(found)
+    assert segments(spark, in_store) == segments(spark, on_disk)
+
+    far = datetime.now(UTC) + timedelta(days=60)
+    removed = retain(
+        *(places, RetentionPolicy(events=1, archive=1), far),
+        summarise=lambda seen: summarise(spark, seen, SOME),
+    )
+    assert sum(removed.days.values()) == in_store.rows > 0
+    emptied = tables.snapshot()
+    assert emptied.rows == 0
+    assert rows(summarise(spark, emptied, SOME)) == found
+
+
+def segments(spark: SparkSession, snapshot: Snapshot) -> list[tuple[object, ...]]:
+    counts = read_segments(spark, snapshot).groupBy("gateway", "lane", "fate").agg(F.count("path"))
+    return sorted(map(tuple, counts.collect()), key=repr)

@@ -1,0 +1,164 @@
+"""What every storage promises, on a local disk and in an object store (an S3 server)."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sync.storage import object_store as module
+from sync.storage.local import LocalStorage
+from sync.storage.locations import open_storage
+from sync.storage.object_store import ObjectStorage
+from sync.storage.storage import File, Storage
+from tests.helpers.fleet_tables import NOON, put
+from tests.helpers.object_store import BUCKET, FAULTS, FaultyProxy, environment
+
+ODD = "a/b [1] 100%20 #ü/x.json"
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "local":
+        return open_storage(str(tmp_path))
+    request.getfixturevalue("s3")
+    return open_storage(f"s3://{BUCKET}/some/prefix/")
+
+
+def listed(storage: Storage, folder: str = "", suffix: str = "") -> list[tuple[str, int]]:
+    return sorted((file.path, file.size) for file in storage.files(folder, suffix))
+
+
+def test_files_are_created_whole_and_once(storage: Storage) -> None:
+    storage.create(ODD, b"one")
+    storage.create(ODD, b"one")
+    with pytest.raises(FileExistsError, match=r"x\.json"):
+        storage.create(ODD, b"two")
+    assert storage.read(ODD) == b"one"
+    assert (storage.exists(ODD), storage.exists("a/none")) == (True, False)
+    large = bytes(range(256)) * 50_000
+    storage.create("large", large)
+    assert storage.read("large") == large
+    with pytest.raises(FileNotFoundError):
+        storage.read("none")
+
+
+def test_listings_leave_out_hidden_files_and_other_folders(storage: Storage) -> None:
+    now = time.time()
+    for path in (ODD, "a/.hidden/y.json", "a/_hidden.json", "ab/x.json", "a/z.seg"):
+        storage.create(path, path.encode())
+    assert listed(storage, "none") == []
+    assert listed(storage, "a", ".json") == [(ODD, len(ODD.encode()))]
+    assert [path for path, _ in listed(storage)] == [ODD, "a/z.seg", "ab/x.json"]
+    [file] = storage.files("a", ".seg")
+    assert abs(file.modified - now) < 60
+    assert round(file.modified, 3) == file.modified
+
+
+def test_files_are_read_in_order_without_those_that_are_gone(storage: Storage) -> None:
+    count = 3 * module.READERS
+    files = [File(f"f/{at}", 1, 0.0) for at in range(count)]
+    for file in files[1:]:
+        storage.create(file.path, file.path.encode())
+    found = [(file.path, content) for file, content in storage.read_each(reversed(files))]
+    assert found == [(file.path, file.path.encode()) for file in reversed(files[1:])]
+
+
+def test_a_move_never_replaces_and_can_be_repeated(storage: Storage) -> None:
+    storage.create("a/z.seg", b"12345")
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
+    storage.create("a/z.seg", b"12345")
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
+    assert (storage.exists("a/z.seg"), storage.read("archive/a/z.seg")) == (False, b"12345")
+    storage.create("a/z.seg", b"other")
+    storage.create("a/y.seg", b"more")
+    moves = {"none": "b", "a/z.seg": "archive/a/z.seg", "a/y.seg": "archive/c/y.seg"}
+    assert storage.move(moves) == ["a/z.seg"]
+    assert (storage.read("a/z.seg"), storage.read("archive/a/z.seg")) == (b"other", b"12345")
+    assert (storage.exists("a/y.seg"), storage.read("archive/c/y.seg")) == (False, b"more")
+    storage.create("a/y.seg", b"alike")
+    storage.create("a/w.seg", b"alike")
+    assert storage.move({"a/y.seg": "archive/w.seg", "a/w.seg": "archive/w.seg"}) == []
+    assert storage.move({}) == []
+
+
+def test_files_and_folders_are_removed(storage: Storage) -> None:
+    for path in (ODD, "a/z.seg", "ab"):
+        storage.create(path, b"")
+    for path in ("a/z.seg", "a", "none"):
+        storage.remove(path)
+    assert listed(storage) == [("ab", 0)]
+
+
+def test_workers_open_a_storage_by_its_uri(storage: Storage) -> None:
+    storage.create("x", b"1")
+    other: Storage = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    assert (other.uri("x"), other.read("x")) == (storage.uri("x"), b"1")
+
+
+def test_an_object_store_has_no_lease(s3: str) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}")
+    with storage.lease(), storage.lease():
+        pass
+
+
+def test_the_times_of_local_files_are_in_milliseconds(tmp_path: Path) -> None:
+    put(tmp_path / "z.seg", b"12345", NOON / 1000 + 0.0015)
+    [file] = LocalStorage(tmp_path).files()
+    assert file.modified == NOON / 1000 + 0.001
+
+
+@pytest.fixture
+def proxy(s3: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """A proxy before the S3 server, and times that suit it."""
+    monkeypatch.setattr(module, "TIMEOUT", timedelta(seconds=5))
+    with FaultyProxy(s3, Random(seed)).running() as running:
+        for name, value in environment(running.url).items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_conditional_put_whose_answer_is_lost_has_succeeded(
+    proxy: FaultyProxy, fault: str
+) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}")
+    proxy.share, proxy.kinds, proxy.only, proxy.count = 1.0, (fault,), "PUT", 1
+    storage.create("x", b"one")
+    assert proxy.faults == {fault: 1}
+    proxy.count = 1
+    with pytest.raises(FileExistsError):
+        storage.create("x", b"two")
+    assert storage.read("x") == b"one"
+
+
+def test_a_store_that_fails_at_random_loses_and_replaces_nothing(proxy: FaultyProxy) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}")
+    proxy.share, proxy.kinds = 0.2, ("500", "503", "lost", "503 after")
+    for at in range(20):
+        storage.create(f"a/{at}", b"%d" % at)
+        if at % 2:
+            assert storage.move({f"a/{at}": f"b/{at}"}) == []
+    assert [path for path, _ in listed(storage, "a")] == sorted(f"a/{at}" for at in range(0, 20, 2))
+    files = [File(f"b/{at}", 1, 0.0) for at in range(20)]
+    found = {file.path: content for file, content in storage.read_each(files)}
+    assert found == {f"b/{at}": b"%d" % at for at in range(1, 20, 2)}
+    assert proxy.faults
+
+
+def test_a_store_that_stays_away_is_an_error_of_one_line(
+    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRIES", 1)
+    storage = ObjectStorage(f"s3://{BUCKET}/fleet")
+    proxy.share, proxy.kinds = 1.0, ("503",)
+    for call in (storage.read, storage.exists, storage.remove, lambda path: [*storage.files(path)]):
+        with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: [^\n]*503"):
+            call("x")
+    with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: "):
+        storage.create("x", b"")
