@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import socket
@@ -58,7 +59,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once, or end its TLS handshake."""
         if self._transport is not None:
-            self._transport.abort()
+            abort(self._transport)
         elif self.handshake is not None:
             self.handshake.cancel()
 
@@ -333,3 +334,12 @@ def _limit_tls_buffers() -> None:
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
+
+
+def abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once.
+
+    Python 3.11.2 fails to if aiohttp has closed the TLS on it twice; then it ends by itself.
+    """
+    with contextlib.suppress(AttributeError):
+        transport.abort()

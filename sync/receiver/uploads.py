@@ -21,6 +21,7 @@ from sync.receiver.incoming_files import (
 )
 from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
+from sync.receiver.listener import abort
 from sync.receiver.metrics import Metrics
 from sync.receiver.threads import ThreadRunner
 
@@ -238,7 +239,7 @@ class Uploads:
         sender = self._senders.get((gateway, body_sha256))
         if sender is not None:
             if sender.transport is not None:
-                sender.transport.abort()
+                abort(sender.transport)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.takeover_timeout_s):
                     await sender.released.wait()

@@ -1,4 +1,4 @@
-"""What every storage promises, on a local disk and in an object store (an S3 server)."""
+"""The calls of a storage, on a local disk and in an object store (an S3 server)."""
 
 from __future__ import annotations
 
