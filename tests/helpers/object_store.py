@@ -27,8 +27,8 @@ LIMIT_S: Final = 60.0
 """Seconds that the server may take to start or to answer on a loaded machine."""
 
 FAULTS: Final = ("500", "503", "lost", "503 after", "silence")
-"""The faults of the proxy: it answers with a status before or after the request is carried out,
-closes the connection after it (`lost`), or does not answer until the client gives up (`silence`)."""
+"""Faults of the proxy: it answers with a status before or after the request is carried out, closes
+the connection after it (`lost`), or does not answer until the client gives up (`silence`)."""
 
 
 @contextmanager
