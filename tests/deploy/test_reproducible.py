@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,12 @@ def build(source: Path, out: Path, target: str, **variables: str) -> bytes:
     return built.read_bytes()
 
 
+def hashes(wheel: bytes) -> dict[str, str]:
+    """Return the SHA-256 of each file in a wheel, so that a failure names what differs."""
+    with zipfile.ZipFile(BytesIO(wheel)) as files:
+        return {name: hashlib.sha256(files.read(name)).hexdigest() for name in files.namelist()}
+
+
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[str, str]]]:
     """Two copies in folders of different lengths, and an environment for each."""
@@ -71,4 +80,5 @@ def test_two_compiled_builds_are_the_same_bytes(
         build(copy, tmp_path / copy.name, "wheel", **variables, **COMPILED)
         for copy, variables in copies
     )
+    assert hashes(one) == hashes(another)
     assert one == another
