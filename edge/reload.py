@@ -74,13 +74,14 @@ class Reloader:
         async with self._lock:
             try:
                 text = load.read(self._folder)
-                faults = await asyncio.to_thread(_check, text)
-                return ReloadReport(faults=faults) if faults else await self._apply(text)
+                new = await asyncio.to_thread(_parse, text)
+                if isinstance(new, Config):
+                    return await self._apply(text, new)
+                return ReloadReport(faults=new)
             except FieldpostError as error:
                 return ReloadReport(faults=[str(error)])
 
-    async def _apply(self, text: bytes) -> ReloadReport:
-        new = load.parse(text)
+    async def _apply(self, text: bytes, new: Config) -> ReloadReport:
         found, target = changes.compare(self._settings, new), changes.merge(self._settings, new)
         for conflict in load.find_conflicts(target):
             restart = ", ".join(found.restart)
@@ -119,7 +120,11 @@ def _store_unit(tx: Transaction, target: Config, found: Changes) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def _check(text: bytes) -> list[str]:
-    from edge.ops.checks import config_check  # only a reload needs it
+def _parse(text: bytes) -> Config | list[str]:
+    """Return the configuration, or all its faults."""
+    try:
+        return load.parse(text)
+    except ConfigError:
+        from edge.ops.checks import config_check  # only a faulty file needs it
 
-    return list(map(str, config_check.check_text(text).faults))
+        return list(map(str, config_check.check_text(text).faults))

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from edge.config.load import ARRAYS, SECTIONS, Config
+from edge.config.options import descriptions
 
 
 class Changes(NamedTuple):
@@ -60,5 +61,5 @@ def assign(current: Config, target: Config) -> None:
 
 def _options() -> Iterator[tuple[str, str, bool]]:
     for section, kind in SECTIONS.items():
-        for found in msgspec.structs.fields(kind):
-            yield section, found.name, found.type.__metadata__[0].extra["restart"]
+        for name, description in descriptions(kind).items():
+            yield section, name, description["restart"]

@@ -8,9 +8,11 @@ readable alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import fields
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -34,6 +36,16 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     headings: ClassVar[Mapping[str, str]] = {}
     """The heading above an option in the written file, by the name of the option."""
+
+
+@cache
+def descriptions(kind: type[Section]) -> Mapping[str, dict[str, Any]]:
+    """Return `unit` and `restart` of each option of a table, as given to `option`, by its name.
+
+    They are kept, because msgspec evaluates all annotations each time that it is asked for the
+    fields, and leaves cycles of references.
+    """
+    return {each.name: each.type.__metadata__[0].extra for each in fields(kind)}
 
 
 class Rule(Section, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tcp_options import set_keepalive, set_send_buffer
 from edge.server.tls import Hello, PeerCertificate, TlsServer
+from edge.server.transports import unlink
 
 SLICE: Final = 4096
 """Maximum bytes that are parsed at once, because parsed input needs up to 80 times as much
@@ -173,7 +174,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         """Remove the connection; its session ends, or waits to be resumed on another connection."""
         if self._transport is None:
             return
-        _unlink(self._plain)
+        unlink(self._plain)
         self._transport = self._plain = None
         self._stop()
         for timer in (self._timer, self._stall_timer):
@@ -410,10 +411,3 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[T, S]):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._context.loop.call_later(tls.CLOSE_TIMEOUT, transport.abort)
-
-
-def _unlink(transport: Any) -> None:
-    """Remove the reference of a closed transport of asyncio to itself, so that it is freed without
-    garbage collection."""
-    if hasattr(transport, "_read_ready_cb"):
-        transport._read_ready_cb = None

@@ -36,6 +36,7 @@ from edge.ops.gateway.control import (
 )
 from edge.server.fronts import Fronts
 from edge.server.operator_channel import ItemListener, OperatorRequests, read_listen
+from edge.server.transports import unlink
 
 MAX_CLIENTS: Final = 8
 """Maximum concurrent connections; a further one is closed."""
@@ -210,6 +211,7 @@ class _Client(asyncio.Protocol):
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        unlink(self._transport)
         self._server.clients.discard(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -9,6 +9,7 @@ from typing import Final
 
 from edge.config.load import Address
 from edge.ops.machine.listen_error import listen_error
+from edge.server.transports import unlink
 from edge.web import http
 from edge.web.http import RequestError, Response
 
@@ -115,6 +116,7 @@ class _Connection(asyncio.Protocol):
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        unlink(self._transport)
         self._owner.connections.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()

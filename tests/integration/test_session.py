@@ -5,7 +5,7 @@ import contextlib
 import gc
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +15,7 @@ from edge.server.mqtt.connection import MqttConnection
 from edge.server.session import Session
 from edge.server.xmpp.connection import XmppConnection
 from edge.xmpp import parser
+from tests.helpers.garbage import no_garbage_collection
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.mqtt import MqttClient
@@ -132,16 +133,6 @@ def parts_of_sessions(gateway: InProcessGateway) -> list[object]:
         return is_server or isinstance(one, XmppConnection | MqttConnection | Session)
 
     return [one for one in gc.get_objects() if is_part(one)]
-
-
-@contextlib.contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 async def open_xmpp(gateway: InProcessGateway) -> Client:

@@ -19,9 +19,9 @@ SYNC_CHECK: Final = 1.0
 checked at once."""
 
 
-_TIMEX_BYTES: Final = 256
-"""Bytes of the buffer for `struct timex`: more than on any Linux. If all are zero, adjtimex only
-reads."""
+_Timex: Final = ctypes.c_char * 256
+"""A buffer for `struct timex`: more bytes than on any Linux. If all are zero, adjtimex only reads.
+"""
 
 _TIME_ERROR: Final = 5
 
@@ -45,9 +45,7 @@ def is_clock_synchronised() -> bool:
     """Return whether the kernel considers the wall clock synchronised; time daemons set this
     state."""
     adjtimex = _adjtimex()
-    return adjtimex is not None and adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) in range(
-        _TIME_ERROR
-    )
+    return adjtimex is not None and adjtimex(_Timex()) in range(_TIME_ERROR)
 
 
 @cache

@@ -17,6 +17,7 @@ from edge.build_kind import build_kind
 from edge.config import load
 from edge.config.limits import Limits
 from edge.config.load import Config
+from edge.config.options import descriptions
 from edge.engine.limits import usage
 from edge.engine.limits.usage import LimitUsage
 from edge.engine.rules.space_rules import SpaceLimits, SpaceUsage
@@ -244,15 +245,15 @@ def _figure(used: Mapping[str, LimitUsage], name: str) -> int | None:
 
 
 def _limits(figures: Mapping[str, int | float], used: Mapping[str, LimitUsage]) -> list[Limit]:
-    metas = {field.name: field.type.__metadata__[0] for field in msgspec.structs.fields(Limits)}
+    known = descriptions(Limits)
     return [
         Limit(
             name,
-            metas[name].extra["unit"],
+            known[name]["unit"],
             figure,
             name in used or name in PROCESS_LIMITS,
             used.get(name),
         )
         for name, figure in figures.items()
-        if name in metas  # a running gateway of another version may have other options
+        if name in known  # a running gateway of another version may have other options
     ]

@@ -4,6 +4,7 @@ import pytest
 
 from edge.engine.rules.service_time import STEP, Run
 from edge.engine.time.clock import SYNC_CHECK, Clock, MachineClocks
+from tests.helpers.garbage import garbage
 from tests.helpers.machine import EPOCH, SimulatedMachine
 
 
@@ -66,3 +67,9 @@ def test_the_real_clocks() -> None:
     clock = Clock(7.0)
     assert clock.run.boot == before.boot
     assert 7.0 <= clock().service <= clock().service
+
+
+def test_reading_the_clocks_leaves_no_garbage() -> None:
+    with garbage() as left:
+        MachineClocks().read()
+    assert left == []
