@@ -1,10 +1,11 @@
-"""Ask servers which messages they have, by MQTT, NATS and XMPP."""
+"""Ask servers which messages they have, by the protocols of the load generator in C."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Final
@@ -118,9 +119,55 @@ def _kept_pubsub(address: Target) -> set[str]:
     return ids(answer)
 
 
+_START_OK, _TUNE_OK, _OPEN = (10, 11), (10, 31), (10, 40)
+_CHANNEL_OPEN, _CHANNEL_CLOSE, _GET, _GET_EMPTY = (20, 10), (20, 40), (60, 70), (60, 72)
+_METHOD, _BODY = 1, 3
+
+
+def _kept_amqp(address: Target) -> set[str]:
+    """Get the queue's messages, one by one (AMQP 0.9.1)."""
+    kept = b""
+    with closing(peer.connect(address)) as connection, connection.makefile("rb") as frames:
+
+        def send(channel: int, method: tuple[int, int], arguments: bytes) -> None:
+            content = struct.pack(">HH", *method) + arguments
+            head = struct.pack(">BHI", _METHOD, channel, len(content))
+            connection.sendall(head + content + b"\xce")
+
+        def receive() -> tuple[int, bytes]:
+            head = frames.read(7)
+            if len(head) < 7:
+                raise peer.LoginError("the server closed the connection")
+            kind, _channel, size = struct.unpack(">BHI", head)
+            return int(kind), frames.read(size + 1)[:-1]
+
+        connection.sendall(b"AMQP\0\0\x09\x01")
+        receive()
+        response = f"\0{peer.device(0)}\0{PASSWORD}".encode()
+        login = b"\x05PLAIN" + struct.pack(">I", len(response)) + response + b"\x05en_US"
+        send(0, _START_OK, bytes(4) + login)
+        _kind, tune = receive()
+        send(0, _TUNE_OK, tune[4:10] + bytes(2))
+        send(0, _OPEN, b"\x01/\0\0")
+        receive()
+        send(1, _CHANNEL_OPEN, b"\0")
+        receive()
+        queue = bytes(2) + bytes([len(NODE)]) + NODE.encode()
+        # The channel is closed if there is no such queue.
+        ends = struct.pack(">HH", *_GET_EMPTY), struct.pack(">HH", *_CHANNEL_CLOSE)
+        kind, answer = _BODY, b""
+        while not answer.startswith(ends):
+            if kind == _BODY:
+                kept += answer
+                send(1, _GET, queue + b"\x01")  # without acknowledgement
+            kind, answer = receive()
+    return ids(kept)
+
+
 KEPT: Final[Mapping[str, Callable[[Target], set[str]]]] = {
     "mqtt": _kept_mqtt,
     "nats": _kept_nats,
     "pubsub": _kept_pubsub,
+    "amqp": _kept_amqp,
 }
 """By protocol: ask a server for the ids of the messages that it has."""

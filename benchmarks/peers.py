@@ -188,11 +188,11 @@ def run(plan: Plan, folder: Path) -> PeerRuns:
     together = [name for name, peer in peers.items() if not peer.alone]
     groups = [together, *([name] for name, peer in peers.items() if peer.alone)]
     runs: dict[Case, dict[str, list[Measurement]]] = {}
-    for case in _cases(plan):
+    for case in _cases(plan) if plan.rounds else ():
         if names := [name for name, peer in peers.items() if _takes(peer, case.qos)]:
             runs[case] = {name: [] for name in names}
     memory: dict[str, tuple[int, int]] = {}
-    for names in filter(None, groups):
+    for names in filter(None, groups if plan.rounds else ()):
         chosen = {name: peers[name] for name in names}
         memory |= _measure_in_turn(plan, chosen, folder, runs)
     return PeerRuns(peers, runs, memory, cut_all(plan, peers, folder))
@@ -320,16 +320,15 @@ def _settle(pid: int) -> None:
 
 def topic(plan: Plan, found: PeerRuns) -> Topic:
     """Describe the results."""
-    blocks = [
-        versions(plan),
-        ABOUT.format(window=plan.window, s="s" if plan.window > 1 else ""),
-        ABOUT_MOSQUITTO,
-        about_values(plan),
-    ]
+    blocks = [versions(plan)]
+    if plan.rounds:
+        blocks.append(ABOUT.format(window=plan.window, s="s" if plan.window > 1 else ""))
+        blocks += [ABOUT_MOSQUITTO, about_values(plan)]
     if plan.fsync_ms:
         blocks.append(ABOUT_SYNCS)
     blocks += case_blocks(plan, found, lambda case: f"{case.title}, {LEVELS[case.qos]}")
-    blocks += _memory_blocks(plan, found)
+    if found.memory:
+        blocks += _memory_blocks(plan, found)
     if found.cuts:
         by_label = {found.peers[name].label: each for name, each in found.cuts.items()}
         blocks += power_cuts.blocks(by_label)
@@ -512,7 +511,8 @@ def main(
                         default=defaults.subscribers, help="of MQTT")  # fmt: skip
     parser.add_argument("--version", type=int, choices=(V311, V5), default=defaults.version,
                         help="of MQTT")  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=defaults.rounds)
+    parser.add_argument("--rounds", type=int, default=defaults.rounds,
+                        help="of measurements; 0: power cuts alone")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="of a measurement")
     parser.add_argument("--warm-up", type=float, default=defaults.warm_up, help="seconds")
     parser.add_argument("--window", type=int, default=1, help="exchanges in flight a connection")

@@ -36,6 +36,7 @@ _ANSWERS: Final = {
     "mqtt": re.compile(rb"\x40[\x02-\x04]\0\x01"),
     "pubsub": re.compile(rb"<iq [^>]*id='p"),
     "nats": re.compile(rb'"seq":'),
+    "amqp": re.compile(rb"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50"),
 }
 """By protocol: what the answer to a message contains. A connection has one in flight, so its
 answers are in the order of its messages."""
@@ -98,9 +99,10 @@ def measure(
     load_options: Callable[[Target], Mapping[str, object]],
     cuts: int,
 ) -> PowerCuts:
-    """Record a server in the new folder of `options`, and cut its power at so many moments.
+    """Record a server in the new folder of `options`, and cut its power so many times.
 
-    Over MQTT the messages have QoS 1.
+    A moment can have several cuts, which differ in what is on the disk. Over MQTT the messages have
+    QoS 1.
     """
     folder = options.folder
     with one.start(options) as running:  # sessions, streams and queues are made before
@@ -113,18 +115,17 @@ def measure(
     steps = list(_steps(records, recorded, _ANSWERS[one.protocol]))
     found = PowerCuts(order(steps))
     chance = random.Random(SEED)
-    begin = next(at for at, step in enumerate(steps) if step.message)
-    moments = set(chance.sample(range(begin, len(steps)), min(cuts, len(steps) - begin)))
+    asked = [at for at, step in enumerate(steps) if step.message]
+    moments = Counter(chance.choices(range(asked[0], asked[-1] + 1), k=cuts))
     acknowledged: set[str] = set()
     for at, step in enumerate(steps):
         disk.replay(step.record)
         if step.record.kind == ANSWER and step.message:
             acknowledged.add(step.message)
-        if at in moments:
-            target = folder.with_name(f"{folder.name}.cut")
-            disk.cut(folder, target, chance)
-            found = _compare(found, acknowledged, one, options._replace(folder=target))
-            shutil.rmtree(target)
+        for _ in range(moments[at]):
+            shutil.rmtree(folder)  # at the same path, because RabbitMQ stores it
+            disk.cut(folder, folder, chance)
+            found = _compare(found, acknowledged, one, options)
     return found
 
 
@@ -220,11 +221,11 @@ def blocks(found: Mapping[str, PowerCuts]) -> Iterator[str]:
     yield (
         f"Each server has a new folder and runs under strace, while {CONNECTIONS} connections"
         f" publish {MESSAGES} messages in all at least once, one in flight for each. At random"
-        " moments its folder is made as a disk might show it after a power cut: any sectors of what"
-        " was not synced, and any names whose folder was not synced. Everything from before the"
-        " first message is durable. A server starts upon the folder, and must have what was"
-        " acknowledged before the cut. The order of steps is the most frequent one from a message"
-        " to the connection's next."
+        " moments up to the last answer, its folder is made as a disk might show it after a power"
+        " cut: any sectors of what was not synced, and any names whose folder was not synced."
+        " Everything from before the first message is durable. A server starts upon the folder, and"
+        " must have what was acknowledged before the cut. The order of steps is the most frequent"
+        " one from a message to the connection's next."
     )
     head = (
         *("", "order", "cuts", "cuts with loss", "acknowledged", "missing"),

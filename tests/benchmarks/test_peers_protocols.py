@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from benchmarks import native
+from benchmarks.kept_messages import KEPT
+from benchmarks.peer import Target
 from benchmarks.peer_servers import NODE, STREAM
 from tests.benchmarks.test_mqtt import Change, first_time, same
 from tests.benchmarks.test_peers import built
@@ -82,14 +86,31 @@ class Amqp(StreamRequestHandler):
                 self.server.first = content[4:].decode("latin-1")
             if kind == 1 and method in METHODS:
                 self.wfile.write(frame(*METHODS[method]))
+            if kind == 1 and method == (60, 70):
+                self.wfile.write(self.next_message())
             if kind == 3:
                 tag += 1
                 self.wfile.write(self.server.answer(content, [acknowledged(tag)]))
 
+    def next_message(self) -> bytes:
+        """Return the next message of the queue, or that it is empty or does not exist."""
+        if not self.server.first:
+            return frame(1, (20, 40), struct.pack(">HBHH", 404, 0, 60, 70))
+        if not self.server.messages:
+            return frame(1, (60, 72), b"\0")
+        message = self.server.messages.pop(0)
+        method = frame(1, (60, 71), struct.pack(">QBBB", 1, 0, 0, 0) + bytes(4))
+        return (
+            method + part(2, 1, struct.pack(">HHQH", 60, 0, len(message), 0)) + part(3, 1, message)
+        )
+
 
 def frame(channel: int, method: tuple[int, int], arguments: bytes) -> bytes:
-    content = struct.pack(">HH", *method) + arguments
-    return struct.pack(">BHI", 1, channel, len(content)) + content + b"\xce"
+    return part(1, channel, struct.pack(">HH", *method) + arguments)
+
+
+def part(kind: int, channel: int, content: bytes) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(content)) + content + b"\xce"
 
 
 def acknowledged(tag: int, *, multiple: bool = False) -> bytes:
@@ -108,13 +129,23 @@ def refused_amqp(answers: list[bytes]) -> list[bytes]:
     return [frame(1, (60, 120), answers[0][11:-1])]
 
 
+@contextmanager
+def serving(handler: type[StreamRequestHandler], change: Change = same) -> Iterator[Broker]:
+    with Broker(handler, change) as broker:
+        thread = Thread(target=broker.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield broker
+        finally:
+            broker.shutdown()
+            thread.join()
+
+
 def measured(
     protocol: str, handler: type[StreamRequestHandler], change: Change, **more: Any
 ) -> tuple[dict[str, Any], Broker]:
     program = built(native.LOAD)
-    with Broker(handler, change) as broker:
-        thread = Thread(target=broker.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(handler, change) as broker:
         options = {
             "protocol": protocol, "host": "127.0.0.1", "port": broker.server_address[1],
             "connections": 2, "window": 2, "exchanges": EXCHANGES, "seconds": 30, "body": "21.5",
@@ -124,8 +155,6 @@ def measured(
         done = subprocess.run(
             command, input="\n", capture_output=True, text=True, timeout=60, check=False
         )
-        broker.shutdown()
-        thread.join()
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("connected\n") == bool(more.get("hold"))
     found = json.loads(done.stdout.splitlines()[-1])
@@ -170,3 +199,12 @@ def test_the_stream_and_the_queue_are_made_before_the_first_message() -> None:
     assert json.loads(nats.first) == STREAM
     _found, amqp = measured("amqp", Amqp, same, hold=1)
     assert amqp.first == "\0\0\x08readings\x02\0\0\0\x18\x0cx-queue-typeS\0\0\0\x06quorum"
+
+
+@pytest.mark.parametrize("queue", ["readings", ""])
+def test_the_messages_of_a_queue_are_got_one_by_one(queue: str) -> None:
+    kept = [f"{number:08x}-{number:014x}" for number in range(3)]
+    with serving(Amqp) as broker:
+        broker.first, broker.messages = queue, [f"21.5 {each}".encode() for each in kept]
+        found = KEPT["amqp"](Target("127.0.0.1", broker.server_address[1]))
+    assert found == (set(kept) if queue else set())

@@ -64,14 +64,21 @@ def test_cuts_lose_what_was_acknowledged_before_it_was_synced(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_cuts_of_the_gateway_lose_nothing_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gateway-mqtt", "rabbitmq"])
+def test_cuts_of_a_server_that_syncs_first_lose_nothing(name: str, tmp_path: Path) -> None:
+    """The cuts alone, without measurements."""
     built(native.LOAD)
     if find_program("strace") is None:
         pytest.skip("no strace (make interop-packages)")
-    plan = Plan(peers=["gateway-mqtt"], rounds=1, connections=(1,), payloads=["log"], cuts=10)
-    found = peers.run(plan._replace(seconds=0.1, warm_up=0.0), tmp_path).cuts["gateway-mqtt"]
+    if not PEERS[name].is_installed(None):
+        pytest.skip(f"no {PEERS[name].needs}")
+    plan = Plan(peers=[name], rounds=0, payloads=["log"], cuts=10)
+    result = peers.run(plan, tmp_path)
+    found = result.cuts[name]
     assert (found.cuts, found.missing, found.refused, found.is_synced) == (10, 0, 0, True)
     assert found.acknowledged > 0
+    page = "\n".join(peers.topic(plan, result).blocks)
+    assert page.count("|  |") == page.count(f"| {PEERS[name].label} |") == 1
 
 
 def test_a_server_that_cannot_be_recorded_does_not_end_the_run(tmp_path: Path) -> None:
