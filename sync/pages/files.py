@@ -17,7 +17,14 @@ from sync.common.errors import FleetError
 from sync.common.progress import Progress, no_progress
 from sync.common.text import os_error, size
 from sync.pages.overview import find_problems, totals
-from sync.pages.page import PAGES, by_gateway, check_templates, fleet_page, gateway_pages
+from sync.pages.page import (
+    PAGES,
+    check_templates,
+    fleet_page,
+    gateway_pages,
+    list_pages,
+    with_page,
+)
 from sync.pages.plot_cache import read_plots
 from sync.pages.table_csv import table_csv
 from sync.reports.shared import formats
@@ -67,12 +74,14 @@ def write_report(
     folder: Path,
     *,
     formulas: bool = False,
+    only_problems: bool = False,
     progress: Progress = no_progress,
 ) -> Path:
     """Write all files of the report into `folder`, which is created; return the fleet's page.
 
-    `formulas` is that of `table_csv`. Pages of gateways that have no rows any more are left in
-    place, without a link to them. Raises OSError if a file cannot be written.
+    `formulas` is that of `table_csv`. With `only_problems`, only gateways with problems get a page.
+    Pages of earlier reports that this one does not have are left in place, without a link to
+    them. Raises OSError if a file cannot be written.
     """
     (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for report in REPORTS:
@@ -80,13 +89,17 @@ def write_report(
         _write(folder / f"{report.name}.csv", table)
         _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
     _write(folder / "report.json", report_json(findings))
-    gateways = len(by_gateway(findings))
-    pages = gateway_pages(findings, lambda name: read_plots(folder / PAGES / name))
+    gateways = len(with_page(findings, only_problems=only_problems))
+    pages = gateway_pages(
+        findings, lambda name: read_plots(folder / PAGES / name), only_problems=only_problems
+    )
     for number, (name, page) in enumerate(pages):
         progress("writing pages of gateways", number, gateways)
         _write(folder / PAGES / name, page)
+    for name, page in list_pages(findings, only_problems=only_problems):
+        _write(folder / name, page)
     index = folder / "index.html"
-    _write(index, fleet_page(findings, read_plots(index)))
+    _write(index, fleet_page(findings, read_plots(index), only_problems=only_problems))
     return index
 
 

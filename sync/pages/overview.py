@@ -20,8 +20,8 @@ from sync.reports.shared.window import AHEAD_S
 SHOWN: Final = 60
 """Number of gateways that are listed without unfolding, those with problems first."""
 
-FOLDED: Final = 2_000
-"""Maximum number of gateways in the folded part of the list; the tables have all gateways."""
+LISTED: Final = 500
+"""Maximum number of gateways that a page lists; the list of a larger fleet has pages of its own."""
 
 SUMMED: Final = (
     "expected",
@@ -49,7 +49,8 @@ _STATE: Final = next(column for column in AVAILABILITY.columns if column.name ==
 class Line(NamedTuple):
     """A gateway in the list. `wrong` and `notices` count its problems by weight.
 
-    `ran` is the share of the time in which it ran, `ago` the time since `last_seen`, all as text.
+    `page` is the path of its page, "" if it has none. `ran` is the share of the time in which it
+    ran, `ago` the time since `last_seen`, all as text.
     """
 
     gateway: str
@@ -66,12 +67,28 @@ class Line(NamedTuple):
     trends: Mapping[str, str]
 
 
+class Part(NamedTuple):
+    """A page of the list of a large fleet, sorted by name: its file name and its lines."""
+
+    page: str
+    lines: list[Line]
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of gateways with problems, with notices, and that are silent."""
+        return (
+            sum(line.wrong > 0 for line in self.lines),
+            sum(line.notices > 0 for line in self.lines),
+            sum(line.state == "silent" for line in self.lines),
+        )
+
+
 class Overview(NamedTuple):
-    """The list of gateways: the shown lines, the folded ones, and the number of omitted lines."""
+    """The list of gateways: the shown lines, and the others either folded or in parts."""
 
     shown: list[Line]
     rest: list[Line]
-    left: int
+    parts: list[Part]
 
 
 class Figure(NamedTuple):
@@ -124,7 +141,11 @@ def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
 
 
 def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
-    """List the gateways in `pages` (name to path) by the number of their problems, then by name."""
+    """List the gateways in `pages` by the number of their problems, then by name.
+
+    `pages` has for each gateway the path of its page, "" if it has none. More than `LISTED`
+    gateways are listed in parts, by name.
+    """
     counts = Counter((problem.gateway, problem.weight) for problem in problems)
     unexplained: Counter[str] = Counter()
     for row in findings["completeness"]:
@@ -154,8 +175,16 @@ def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str
             )
         )
     lines.sort(key=lambda line: (-line.wrong, -line.notices, line.gateway))
-    rest = lines[SHOWN:]
-    return Overview(lines[:SHOWN], rest[:FOLDED], max(len(rest) - FOLDED, 0))
+    if len(lines) <= LISTED:
+        return Overview(lines[:SHOWN], lines[SHOWN:], [])
+    named = sorted(lines, key=lambda line: line.gateway)
+    starts = range(0, len(named), LISTED)
+    parts = [named[at : at + LISTED] for at in starts]
+    return Overview(
+        lines[:SHOWN],
+        [],
+        [Part(f"gateways-{number}.html", part) for number, part in enumerate(parts, 1)],
+    )
 
 
 def _seen(row: Row) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The HTML pages of the report: one for the fleet, and one for each gateway.
+"""The HTML pages of the report: one for the fleet, one for each gateway, and lists of gateways.
 
 A page needs no other file, no JavaScript and no network, and the same findings give the same bytes.
 """
@@ -47,7 +47,10 @@ TERMS: Final = {
 }
 """Terms of Fieldpost that the pages use, with the explanations that they show."""
 
-_TEMPLATES: Final = ("base.html.jinja", "fleet.html.jinja", "gateway.html.jinja", "parts.jinja")
+_TEMPLATES: Final = (
+    *("base.html.jinja", "fleet.html.jinja", "gateway.html.jinja", "list.html.jinja"),
+    "parts.jinja",
+)
 
 _TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
 
@@ -82,18 +85,21 @@ class Group(NamedTuple):
     left: int
 
 
-def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
+def fleet_page(
+    findings: Findings, cached: CachedPlots = _NONE, *, only_problems: bool = False
+) -> str:
     """Render the fleet's page: the problems first, then the gateways and the reports.
 
-    `cached` has the plots of the page that this page replaces.
+    `cached` has the plots of the page that this page replaces. With `only_problems`, the page links
+    to the pages of gateways with problems only.
     """
     problems = overview.find_problems(findings)
     sums = overview.totals(findings)
-    pages = {gateway: f"{PAGES}/{page_name(gateway)}" for gateway in by_gateway(findings)}
+    pages = _paths(findings, only_problems=only_problems)
     return _render(
         "fleet.html.jinja",
         findings,
-        overview.verdict(problems, sums["events"]),
+        verdict=overview.verdict(problems, sums["events"]),
         groups=grouped(problems),
         sections=sections.fleet_sections(findings, cached),
         overview=overview.overview(findings, problems, pages),
@@ -105,23 +111,49 @@ def fleet_page(findings: Findings, cached: CachedPlots = _NONE) -> str:
     )
 
 
+def list_pages(findings: Findings, *, only_problems: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the content of each page of the list of gateways of a large fleet.
+
+    `only_problems` is that of `fleet_page`.
+    """
+    problems = overview.find_problems(findings)
+    pages = _paths(findings, only_problems=only_problems)
+    parts = overview.overview(findings, problems, pages).parts
+    for number, part in enumerate(parts):
+        yield (
+            part.page,
+            _render(
+                "list.html.jinja",
+                findings,
+                part=part,
+                before=parts[number - 1] if number else None,
+                after=parts[number + 1] if number + 1 < len(parts) else None,
+            ),
+        )
+
+
 def gateway_pages(
-    findings: Findings, cached: Callable[[str], CachedPlots] = lambda _: _NONE
+    findings: Findings,
+    cached: Callable[[str], CachedPlots] = lambda _: _NONE,
+    *,
+    only_problems: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Yield the file name and the content of the page of each gateway, sorted by gateway.
 
-    `cached` returns, for the file name of a page, the plots of its previous version.
+    `cached` returns, for the file name of a page, the plots of its previous version. With
+    `only_problems`, only gateways with problems have a page.
     """
     each = by_gateway(findings)
-    names = ["", *each, ""]
-    for before, (gateway, own), after in zip(names, each.items(), names[2:], strict=False):
-        name = page_name(gateway)
+    gateways = with_page(findings, only_problems=only_problems)
+    names = ["", *gateways, ""]
+    for before, gateway, after in zip(names, gateways, names[2:], strict=False):
+        own, name = each[gateway], page_name(gateway)
         problems = overview.find_problems(own)
         received = sum(row["received"] for row in own["completeness"])
         page = _render(
             "gateway.html.jinja",
             findings,
-            overview.verdict(problems, received),
+            verdict=overview.verdict(problems, received),
             gateway=gateway,
             groups=grouped(problems),
             sections=sections.gateway_sections(own, cached(name)),
@@ -134,6 +166,25 @@ def gateway_pages(
             root="../",
         )
         yield name, page
+
+
+def with_page(findings: Findings, *, only_problems: bool) -> list[str]:
+    """Return the gateways that have a page, sorted: all, or those with problems (`wrong`)."""
+    gateways = list(by_gateway(findings))
+    if not only_problems:
+        return gateways
+    problems = overview.find_problems(findings)
+    wrong = {problem.gateway for problem in problems if problem.weight == "wrong"}
+    return [gateway for gateway in gateways if gateway in wrong]
+
+
+def _paths(findings: Findings, *, only_problems: bool) -> dict[str, str]:
+    """Return the path of the page of each gateway, "" if it has none."""
+    paths = {
+        gateway: f"{PAGES}/{page_name(gateway)}"
+        for gateway in with_page(findings, only_problems=only_problems)
+    }
+    return {gateway: paths.get(gateway, "") for gateway in by_gateway(findings)}
 
 
 def page_name(gateway: str) -> str:
@@ -195,8 +246,7 @@ def breakable(name: str) -> Markup:
     return Markup(".<wbr>").join(name.split("."))
 
 
-def _render(template: str, findings: Findings, verdict: tuple[str, str], **more: Any) -> str:
-    kind, sentence = verdict
+def _render(template: str, findings: Findings, **more: Any) -> str:
     as_of, zone = findings.as_of, findings.zone
     page = _ENVIRONMENT.get_template(template).render(
         as_of=formats.named_moment(as_of, zone),
@@ -204,8 +254,6 @@ def _render(template: str, findings: Findings, verdict: tuple[str, str], **more:
         head=lambda column: column.head(zone),
         show=lambda column, value: column.show(value, as_of, zone),
         since=findings.since.isoformat() if findings.since else "",
-        kind=kind,
-        sentence=sentence,
         terms=TERMS,
         words={"wrong": "problem", "notice": "notice"},
         **more,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sync.pages.files import write_report
+from sync.pages.overview import LISTED
 from sync.pages.page import fleet_page
 from tests.browser.chromium import DESKTOP, PAPER_PX, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
@@ -152,3 +153,18 @@ def test_many_gateways_and_long_names_fit_a_phone(browser: Browser, tmp_path: Pa
     browser.open(page, PHONE)
     assert fits(browser)
     assert browser.evaluate("return document.querySelectorAll('.overview tbody tr').length") == 101
+
+
+def test_the_list_of_a_large_fleet_fits_a_phone_and_paper(browser: Browser, tmp_path: Path) -> None:
+    names = [f"gw-{at:03d}.{'far-away.' * (at % 5)}example" for at in range(LISTED + 1)]
+    names[-1] = first = "g" * 63 + ".example"
+    known = [GATEWAY | {"gateway": name} for name in names]
+    write_report(sound_findings(availability=known, stretches=[]), tmp_path, only_problems=True)
+    browser.open(tmp_path / "index.html", PHONE)
+    assert fits(browser)
+    browser.follow(first)
+    assert browser.evaluate("return document.querySelectorAll('.overview tbody tr').length") == 500
+    assert fits(browser)
+    browser.open(tmp_path / "gateways-1.html", (PAPER_PX, 700), media="print")
+    assert browser.evaluate(WIDER) == 0
+    assert browser.console_messages() == []

@@ -99,6 +99,12 @@ def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
     help="Gateway to include. Repeatable.  [default: all]",
 )
 @click.option(
+    "--only-problems",
+    is_flag=True,
+    help="Draw pages of gateways with problems only: a page takes some tenths of a second. The "
+    "fleet's page lists all gateways.",
+)
+@click.option(
     "--as-of",
     metavar="TIME",
     callback=_moment,
@@ -142,6 +148,7 @@ def command(
     cap: int | None,
     zone: tzinfo,
     *,
+    only_problems: bool,
     formulas: bool,
     as_json: bool,
     verbose: bool,
@@ -161,7 +168,9 @@ def command(
     selection = Selection(since, gateways or None, as_of, cap)
     with progress_line(shown=not verbose) as progress:
         found = replace(_gather(fleet, selection, progress, verbose=verbose), zone=zone)
-        page = write_report(found, out, formulas=formulas, progress=progress)
+        page = write_report(
+            found, out, formulas=formulas, only_problems=only_problems, progress=progress
+        )
     if verbose:
         counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
         click.echo(f"days {counts}", err=True)
