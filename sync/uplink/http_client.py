@@ -153,12 +153,9 @@ class HttpClient:
         try:
             async with self._lock, asyncio.timeout(self._limits.seconds(len(request.body))):
                 return await self._exchange(request)
-        except TimeoutError:
-            return TemporaryFailure("the centre did not answer in time")
-        except ProxyError as error:
-            return TemporaryFailure(str(error))
-        except (aiohttp.ClientError, OSError) as error:  # not repr(error): it contains the headers
-            return TemporaryFailure(one_line(f"{type(error).__name__}: {error}"))
+        except (ProxyError, aiohttp.ClientError, OSError) as error:
+            _drop_tracebacks(error)
+            return TemporaryFailure(_reason(error))
 
     async def close(self) -> None:
         """Close the persistent connection."""
@@ -211,6 +208,25 @@ class HttpClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the centre did not answer in time"
+    if isinstance(error, ProxyError):
+        return str(error)
+    return one_line(f"{type(error).__name__}: {error}")  # not repr(error): it contains the headers
+
+
+def _drop_tracebacks(error: BaseException | None) -> None:
+    """Remove the tracebacks of an error and its causes.
+
+    Their frames refer to the errors and to the TLS connection, whose 70 KiB would wait for the
+    garbage collector.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 async def _read(response: aiohttp.ClientResponse) -> Response:
