@@ -80,12 +80,19 @@ class _Run:
         self._published = 0
 
     async def behave(self) -> None:
-        """Process the first half of the items, without faults."""
+        """Process the first half of the items, without faults.
+
+        Each round has one item for each worker. If all came at once, workers that a busy machine
+        serves sooner would get more of them.
+        """
         items, seconds = list(self.plan.fair()), self.plan.seconds / 2
+        step = len(self.workers)
         async with asyncio.timeout(seconds + self.plan.patience):
-            await self._publish(items, seconds)
-            while sum(worker.done() for worker in self.workers) < len(items):  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_S)
+            for first in range(0, len(items), step):
+                one_each = items[first : first + step]
+                await self._publish(one_each, seconds * len(one_each) / len(items))
+                while self._done() < first + len(one_each):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_S / 10)
         self.fair = {worker.name: worker.done() for worker in self.workers}
 
     async def fail(self) -> None:
@@ -103,12 +110,14 @@ class _Run:
 
     def progress(self) -> str:
         """Describe the progress of the run."""
-        done = sum(worker.done() for worker in self.workers)
         faults = sum(worker.faults.total() for worker in self.workers)
         return (
-            f"{self._published} published, {done}/{self.plan.items} done, {faults} faults,"
+            f"{self._published} published, {self._done()}/{self.plan.items} done, {faults} faults,"
             f" {self.gateway.kills} kills"
         )
+
+    def _done(self) -> int:
+        return sum(worker.done() for worker in self.workers)
 
     async def _unfinished(self) -> int:
         left = await asyncio.to_thread(_waiting, self.gateway.folder)

@@ -29,7 +29,7 @@ from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.folder import configure, fieldpost
 from tests.helpers.gateway import Gateway, bind_session
-from tests.helpers.processes import Process, start
+from tests.helpers.processes import READY_S, Process, start
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message
 
 MIB: Final = 1024 * 1024
@@ -383,6 +383,9 @@ async def test_a_disk_that_fills_up_during_an_upload_leaves_no_part_of_it(
 
     async def body() -> AsyncIterator[bytes]:
         yield data[: MIB // 2]
+        async with asyncio.timeout(READY_S):
+            while not list(fleet.incoming.rglob("*.part")):  # else it finds the disk full before
+                await centre.head(name)
         await asyncio.to_thread(other_files.fill, 0)
         yield data[MIB // 2 :]
 
