@@ -2,9 +2,10 @@
 
 `python -m tests.proof.systemd 12 dist/fieldpost_*+deb12_amd64.deb` proves the gateway's package in
 a virtual machine. With the centre's package after it, a gateway ships to that centre instead. With
-`--container` the machine is a container, which is faster and has this machine's kernel. The program
-prints what was done and seen as rows of a table. It needs root, debootstrap, and QEMU
-(qemu-system-x86) or systemd-nspawn (systemd-container), and downloads Debian's packages.
+`--older`, it is also upgraded from that package. With `--container` the machine is a container,
+which is faster and has this machine's kernel. The program prints what was done and seen as rows of
+a table. It needs root, a loop device, debootstrap, and QEMU (qemu-system-x86) or systemd-nspawn
+(systemd-container), and downloads Debian's packages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +38,15 @@ NEWEST: Final = "9.1.0"
 STARTED: Final = "store = await self._open_store(stack, path, clock)"
 """The line of `edge/app.py` that migrates the database."""
 REFUSAL: Final = "this version does not start"
+
+DISK: Final = "12G"
+"""The size of the machine's disk. Its file takes only what is written."""
+
+APT_INSTALL: Final = (
+    "apt-get install -y --no-install-recommends --allow-downgrades"
+    " -o Dpkg::Options::=--force-confold"
+)
+"""Installs without questions: an edited configuration file is kept."""
 
 BOOT_S: Final = 1800.0
 COMMAND_S: Final = 1800.0
@@ -68,6 +79,7 @@ WantedBy=multi-user.target
 
 SERVICE: Final = "fieldpost.service"
 FOLDER: Final = "/var/lib/fieldpost/gateway"
+CONFIGURATION: Final = "/etc/fieldpost/fieldpost.toml"
 DEVICES: Final = ("pump1", "valve1")
 
 
@@ -111,14 +123,14 @@ class Machine(ABC):
 
 
 class VirtualMachine(Machine):
-    """QEMU with a kernel of its own and an image of `tree`, without network."""
+    """QEMU with a kernel of its own, which is in `boot`, and a disk, without network."""
 
-    def __init__(self, tree: Path, folder: Path, accelerator: str) -> None:
-        [kernel] = (tree / "boot").glob("vmlinuz-*")
-        [initrd] = (tree / "boot").glob("initrd.img-*")
-        disk, channel = folder / "disk.img", folder / "agent.socket"
-        _install_agent(tree)
-        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", tree, disk, "6G"], check=True)
+    def __init__(self, boot: Path, disk: Path, folder: Path, accelerator: str) -> None:
+        [kernel] = boot.glob("vmlinuz-*")
+        [initrd] = boot.glob("initrd.img-*")
+        channel = folder / "agent.socket"
+        with mounted(disk, folder) as tree:
+            _install_agent(tree)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(channel))
         self._listener.listen(1)
@@ -169,7 +181,7 @@ class VirtualMachine(Machine):
 
 
 class Container(Machine):
-    """systemd-nspawn with this machine's kernel and network, in the folder `tree`."""
+    """systemd-nspawn with this machine's kernel and network, in the mounted disk `tree`."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self._command = [
@@ -215,6 +227,18 @@ class Container(Machine):
         return done.returncode, done.stdout.decode(errors="replace")
 
 
+@contextmanager
+def mounted(disk: Path, folder: Path) -> Iterator[Path]:
+    """Mount an image of a file system in `folder`, and unmount it at the end."""
+    tree = folder / "tree"
+    tree.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-o", "loop,discard", disk, tree], check=True)
+    try:
+        yield tree
+    finally:
+        subprocess.run(["umount", tree], check=True)
+
+
 def _install_agent(tree: Path) -> None:
     agent = tree / "usr/local/sbin/agent"
     agent.write_text(AGENT, "utf-8")
@@ -256,8 +280,12 @@ def _as_device(machine: Machine, command: str, device: str, words: str) -> str:
     return machine.run(f"fieldpost {command} {login} --timeout 120 {words} < /root/{device}")
 
 
+EDITED: Final = "edited-by-the-administrator"
+"""A comment in the configuration."""
+
+
 def install(machine: Machine) -> str:
-    machine.run("apt-get install -y --no-install-recommends /root/fieldpost.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost.deb")
     machine.run(f"systemctl is-enabled {SERVICE}", fails=True)
     machine.run(f"systemctl start {SERVICE}", fails=True)
     return machine.run("dpkg-query -W fieldpost") + "; not enabled; refuses to start"
@@ -269,8 +297,15 @@ def initialise(machine: Machine) -> str:
     version = _active(machine)
     for device in DEVICES:
         machine.run(f"(umask 077; fieldpost device add {device} | tail -n 1 > /root/{device})")
-    owner = machine.run("stat -L -c '%U %a' /etc/fieldpost/fieldpost.toml " + FOLDER)
-    return f"{version}; configuration and folder: {owner.replace(chr(10), ', ')}"
+    owner = machine.run(f"stat -L -c '%U %a' {CONFIGURATION} {FOLDER}")
+    return f"{version}, {_compiled(machine)}; configuration, folder: {owner.replace(chr(10), ', ')}"
+
+
+def _compiled(machine: Machine) -> str:
+    """Return how many compiled modules of the package the gateway's process has loaded."""
+    modules = r"/opt/fieldpost/.*/site-packages/fieldpost/.*\.so"
+    maps = f"/proc/{_show(machine, 'MainPID')}/maps"
+    return machine.run(f"grep -o '{modules}' {maps} | sort -u | wc -l") + " compiled modules loaded"
 
 
 def exchange(machine: Machine) -> str:
@@ -281,7 +316,7 @@ def exchange(machine: Machine) -> str:
 
 
 def reload(machine: Machine) -> str:
-    machine.run(f"systemctl reload {SERVICE}")
+    machine.run(f"echo '# {EDITED}' >> {CONFIGURATION} && systemctl reload {SERVICE}")
     return _active(machine)
 
 
@@ -327,32 +362,56 @@ def hang(machine: Machine) -> str:
 
 def upgrade(machine: Machine) -> str:
     _send(machine, "after-the-upgrade")
-    machine.run(f"apt-get install -y /root/fieldpost-{NEWER}.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost-{NEWER}.deb")
     _active(machine)
-    version = machine.run("dpkg-query -W -f '${Version}' fieldpost")
+    machine.run(f"grep {EDITED} {CONFIGURATION}")
+    version = _version(machine, "fieldpost")
     backups = machine.run("ls /var/lib/fieldpost/before-upgrade")
     events = machine.run("fieldpost events")
     if "migrated" not in events:
         raise Failure(f"no event of the migration:\n{events}")
-    return f"{version}, database migrated, backup {backups}; " + _received(
-        machine, "after-the-upgrade"
-    )
+    seen = _received(machine, "after-the-upgrade")
+    return f"{version}, database migrated, configuration kept, backup {backups}; {seen}"
+
+
+def _version(machine: Machine, package: str) -> str:
+    return machine.run(f"dpkg-query -W -f '${{Version}}' {package}")
+
+
+def full_disk(machine: Machine) -> str:
+    _send(machine, "after-the-full-disk")
+    _refuse_without_room(machine, "fieldpost")
+    _active(machine)
+    machine.run("rm /ballast")
+    return f"{_version(machine, 'fieldpost')} goes on; {_received(machine, 'after-the-full-disk')}"
+
+
+def _refuse_without_room(machine: Machine, package: str) -> None:
+    """Upgrade with room for half of the package's files."""
+    half = f"$(dpkg-query -W -f '${{Installed-Size}}' {package}) * 512"
+    machine.run(f"fallocate -l $(( $(stat -f -c '%a * %S' /) - {half} )) /ballast")
+    output = machine.run(f"{APT_INSTALL} /root/{package}-{NEWER}.deb", fails=True)
+    if "No space left on device" not in output:
+        raise Failure(f"the disk is not full:\n{output}")
+    audit = f"dpkg --audit {package}; dpkg --verify {package} | sed '/ c /d'"  # without conffiles
+    if wrong := machine.run(audit):
+        raise Failure(f"the old version is damaged:\n{wrong}")
 
 
 def refused_upgrade(machine: Machine) -> str:
     """Fill the disk of the backups."""
     folder = "/var/lib/fieldpost/before-upgrade"
     machine.run(f"mount -t tmpfs -o size=64k,uid=fieldpost,mode=700 tmpfs {folder}")
-    machine.run(f"apt-get install -y /root/fieldpost-{NEWEST}.deb", fails=True)
+    machine.run(f"{APT_INSTALL} /root/fieldpost-{NEWEST}.deb", fails=True)
     machine.run(f"umount {folder}")
     _active(machine)
-    return machine.run("dpkg-query -W -f '${Version}' fieldpost") + " goes on"
+    return f"{_version(machine, 'fieldpost')} goes on"
 
 
 def failed_upgrade(machine: Machine) -> str:
     _send(machine, "after-the-failure")
-    version = machine.run("dpkg-query -W -f '${Version}' fieldpost")
-    output = machine.run(f"apt-get install -y /root/fieldpost-{NEWEST}.deb")
+    version = _version(machine, "fieldpost")
+    output = machine.run(f"{APT_INSTALL} /root/fieldpost-{NEWEST}.deb")
     if f"fieldpost.service does not start: {REFUSAL}" not in output:
         raise Failure(f"no reason why it does not start:\n{output}")
     machine.run(f"ln /root/fieldpost-{NEWER}.deb /root/fieldpost_{version}_amd64.deb")
@@ -371,11 +430,11 @@ def _go_back(machine: Machine, output: str, text: str) -> str:
 
 
 def go_back(machine: Machine) -> str:
-    older = "apt-get install -y --allow-downgrades /root/fieldpost.deb"
+    older = f"{APT_INSTALL} /root/fieldpost.deb"
     output = machine.run(older)
     if "install the newer fieldpost" not in output:
         raise Failure(f"no reason why it does not start:\n{output}")
-    machine.run(f"apt-get install -y /root/fieldpost-{NEWER}.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost-{NEWER}.deb")
     _active(machine)
     machine.run(older)
     return _go_back(machine, output, "after-the-upgrade")
@@ -385,13 +444,28 @@ def remove(machine: Machine) -> str:
     machine.run("apt-get remove -y fieldpost")
     machine.run("! command -v fieldpost && ! pgrep -u fieldpost")
     machine.run(f"test -e {FOLDER}/fieldpost.db")
-    machine.run("apt-get install -y /root/fieldpost.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost.deb")
     version = _active(machine)
     return f"{version} with the devices {machine.run('fieldpost device list | tail -n +2 | wc -l')}"
 
 
 def purge(machine: Machine) -> str:
     return _purge(machine, "fieldpost")
+
+
+def upgrade_older(machine: Machine) -> str:
+    machine.run(f"{APT_INSTALL} /root/fieldpost-older.deb")
+    older = _version(machine, "fieldpost")
+    seen = ""
+    initialise(machine)
+    machine.run(f"echo '# {EDITED}' >> {CONFIGURATION}")
+    for text, package in (("upgraded", "fieldpost"), ("taken-back", "fieldpost-older")):
+        _send(machine, text)
+        machine.run(f"{APT_INSTALL} /root/{package}.deb")
+        machine.run(f"grep {EDITED} {CONFIGURATION}")
+        seen += f"; {_active(machine)}: {_received(machine, text)}"
+    _purge(machine, "fieldpost")
+    return f"{older}{seen}; purged"
 
 
 def _purge(machine: Machine, package: str, *folders: str) -> str:
@@ -431,24 +505,28 @@ GET_HEALTH: Final = (
 
 
 def install_centre(machine: Machine) -> str:
-    machine.run("apt-get install -y --no-install-recommends /root/fieldpost-fleet.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost-fleet.deb")
     machine.run(f"systemctl is-active {CENTRE_UNITS}", fails=True)
     return machine.run("dpkg-query -W fieldpost-fleet") + "; nothing runs"
 
 
+CONFFILE: Final = "/etc/fieldpost-fleet/alerts.env"
+
+
 def enrol(machine: Machine) -> str:
+    machine.run(f"echo '# {EDITED}' >> {CONFFILE}")
     machine.run("fieldpost-fleet gateway add gw1.example --url https://localhost:8443 > /root/gw1")
     machine.run("systemctl enable --now fieldpost-fleet.target")
     return _centre_active(machine)
 
 
 def ship(machine: Machine) -> str:
-    machine.run("apt-get install -y --no-install-recommends /root/fieldpost.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost.deb")
     machine.run("fieldpost init --domain gw1.example")
     machine.run(f"install -m 600 -o fieldpost /root/gw1 {FOLDER}/enrolment.json")
     enrolment = r's/^enrolment = .*/enrolment = "enrolment.json"/'
     age = "s/^segment_age = .*/segment_age = 5/"
-    machine.run(f"sed -i -e '{enrolment}' -e '{age}' /etc/fieldpost/fieldpost.toml")
+    machine.run(f"sed -i -e '{enrolment}' -e '{age}' {CONFIGURATION}")
     machine.run(f"systemctl enable --now {SERVICE}")
     _active(machine)
     machine.expect("fieldpost-fleet gateway list", "gw1.example")
@@ -475,23 +553,32 @@ def kill_centre(machine: Machine) -> str:
     return _centre_active(machine)
 
 
+def full_disk_centre(machine: Machine) -> str:
+    _refuse_without_room(machine, "fieldpost-fleet")
+    seen = _centre_active(machine)
+    machine.run("rm /ballast")
+    return f"{_version(machine, 'fieldpost-fleet')} goes on: {seen}"
+
+
 def upgrade_centre(machine: Machine) -> str:
     """Upgrade, at first with a receiver that does not start."""
     drop_in = "/etc/systemd/system/fieldpost-fleet-serve.service.d"
     refuse = f'[Service]\\nExecStartPre=/bin/sh -c "echo {REFUSAL}; exit 1"\\n'
     machine.run(f"mkdir -p {drop_in} && printf '{refuse}' > {drop_in}/refuse.conf")
-    output = machine.run(f"apt-get install -y /root/fieldpost-fleet-{NEWER}.deb")
+    output = machine.run(f"{APT_INSTALL} /root/fieldpost-fleet-{NEWER}.deb")
     for text in (f"fleet-serve.service does not start: {REFUSAL}", "to go back: sudo apt install"):
         if text not in output:
             raise Failure(f"no {text!r}:\n{output}")
     machine.run(f"rm -r {drop_in} && systemctl daemon-reload")
     _centre_active(machine)
-    return machine.run("dpkg-query -W fieldpost-fleet") + "; all active"
+    machine.run(f"grep {EDITED} {CONFFILE} && grep {NEWER} {CONFFILE}.dpkg-dist")
+    return f"{_version(machine, 'fieldpost-fleet')}; all active; {CONFFILE} kept"
 
 
 def go_back_centre(machine: Machine) -> str:
-    machine.run("apt-get install -y --allow-downgrades /root/fieldpost-fleet.deb")
+    machine.run(f"{APT_INSTALL} /root/fieldpost-fleet.deb")
     _centre_active(machine)
+    machine.run(f"grep {EDITED} {CONFFILE}")
     return machine.run("fieldpost-fleet gateway list | tail -n 1")
 
 
@@ -507,6 +594,7 @@ CENTRE: Final[list[Step]] = [
     ("`systemctl start fieldpost-fleet-report`", report),
     ("reboot", reboot_centre),
     ("`kill -9` of each service", kill_centre),
+    (f"upgrade to {NEWER}: the disk is full while the package is unpacked", full_disk_centre),
     (f"upgrade to {NEWER}", upgrade_centre),
     ("go back to the first version", go_back_centre),
     ("`apt purge`", purge_centre),
@@ -521,6 +609,7 @@ GATEWAY: Final[list[Step]] = [
     ("a message, power cut (the machine is killed)", power_cut),
     ("a message, `kill -9`", kill),
     ("a message, `kill -STOP`: the watchdog", hang),
+    (f"a message, upgrade to {NEWER}: the disk is full while it is unpacked", full_disk),
     (f"a message, upgrade to {NEWER}, which migrates the database", upgrade),
     (f"upgrade to {NEWEST} without room for the backup", refused_upgrade),
     (f"upgrade to {NEWEST}, which migrates the database and does not start", failed_upgrade),
@@ -528,10 +617,11 @@ GATEWAY: Final[list[Step]] = [
     ("`apt remove`, `apt install`", remove),
     ("`apt purge`", purge),
 ]
+OLDER: Final[Step] = ("upgrade from the older package, and back, with a message", upgrade_older)
 
 
 def changed_package(package: Path, place: Path, version: str) -> None:
-    """Write the package of a newer version that migrates the database."""
+    """Write the package of a newer version, which migrates the database and changes conffiles."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
@@ -551,6 +641,8 @@ def changed_package(package: Path, place: Path, version: str) -> None:
             if changed == text:
                 raise Failure(f"{app} has no {STARTED}")
             app.write_text(changed, "utf-8")
+        for conffile in (path for path in tree.glob("etc/*/*") if path.is_file()):
+            conffile.write_text(f"{conffile.read_text('utf-8')}# {version}\n", "utf-8")
         build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
         subprocess.run([*build, tree, place], check=True, stdout=subprocess.DEVNULL)
 
@@ -573,6 +665,8 @@ def debian_tree(trees: Path, debian: str) -> Path:
 def packages(options: argparse.Namespace, root: Path) -> None:
     """Copy the packages, and newer ones that are made of them, to `root`, the home of root."""
     shutil.copy(options.gateway, root / "fieldpost.deb")
+    if options.older is not None:
+        shutil.copy(options.older, root / "fieldpost-older.deb")
     name, package = "fieldpost", options.gateway
     if options.centre is not None:
         shutil.copy(options.centre, root / "fieldpost-fleet.deb")
@@ -602,27 +696,32 @@ def main() -> int:
     parser.add_argument("debian", choices=sorted(RELEASES))
     parser.add_argument("gateway", type=Path, help="the package fieldpost for that Debian, amd64")
     parser.add_argument("centre", type=Path, nargs="?", help="fieldpost-fleet for it: prove this")
+    parser.add_argument("--older", type=Path, help="an older package fieldpost, to upgrade from")
     parser.add_argument("--container", action="store_true", help="in systemd-nspawn, not in QEMU")
     parser.add_argument("--trees", type=Path, help="a folder that keeps Debian's tree for later")
     parser.add_argument("--accelerator", default="tcg", help="of QEMU: kvm, or tcg (emulation)")
     options = parser.parse_args()
     if os.geteuid() != 0:
         parser.error("this needs root")
-    with tempfile.TemporaryDirectory() as name:
+    steps = CENTRE if options.centre else [*GATEWAY, *([OLDER] if options.older else [])]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        tree = folder / "tree"
         source = debian_tree(options.trees or folder, options.debian)
-        subprocess.run(["cp", "-a", "--reflink=auto", source, tree], check=True)
-        packages(options, tree / "root")
+        disk = folder / "disk.img"
+        # Nothing is reserved for root, so that a full disk is full for root and the services.
+        create = ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-d", source, disk, DISK]
+        subprocess.run(create, check=True)
+        with mounted(disk, folder) as tree:
+            packages(options, tree / "root")
         machine: Machine
         if options.container:
-            machine = Container(tree, folder)
+            machine = Container(stack.enter_context(mounted(disk, folder)), folder)
         else:
-            machine = VirtualMachine(tree, folder, options.accelerator)
+            machine = VirtualMachine(source / "boot", disk, folder, options.accelerator)
         machine.start()
         try:
             print(machine.run("systemctl --version | head -n 1; uname -r"), flush=True)  # noqa: T201
-            return 0 if run_steps(machine, CENTRE if options.centre else GATEWAY) else 1
+            return 0 if run_steps(machine, steps) else 1
         finally:
             machine.cut_power()
 
