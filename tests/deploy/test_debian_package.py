@@ -95,13 +95,16 @@ def with_compiled_module(wheel: Path, machine: str) -> None:
 
 
 def newer(package: Path) -> Path:
-    """Return a copy of the package with a higher version, which migrates the database."""
+    """Return a copy of the package with a higher version, a new folder, and a new migration."""
     tree = package.with_name("tree")
     subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
     control = tree / "DEBIAN" / "control"
     control.write_text(control.read_text("utf-8").replace("\nVersion: ", "\nVersion: 9."), "utf-8")
     [first] = tree.rglob("edge/engine/migrations/0001_*.sql")
     first.with_name("9999_later.sql").write_text("CREATE TABLE later (id INTEGER)", "utf-8")
+    new_folder = first.parents[5] / "later"
+    new_folder.mkdir()
+    (new_folder / "__init__.py").touch()
     place = package.with_name("newer.deb")
     build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build"]
     subprocess.run([*build, tree, place], check=True, stdout=subprocess.DEVNULL)
