@@ -459,13 +459,13 @@ def upgrade_older(machine: Machine) -> str:
     seen = ""
     initialise(machine)
     machine.run(f"echo '# {EDITED}' >> {CONFIGURATION}")
-    for text, package in (("upgraded", "fieldpost"), ("taken-back", "fieldpost-older")):
+    for name, text in (("", "upgraded"), ("-older", "taken-back"), ("", "upgraded-again")):
         _send(machine, text)
-        machine.run(f"{APT_INSTALL} /root/{package}.deb")
+        machine.run(f"{APT_INSTALL} /root/fieldpost{name}.deb")
         machine.run(f"grep {EDITED} {CONFIGURATION}")
-        seen += f"; {_active(machine)}: {_received(machine, text)}"
-    _purge(machine, "fieldpost")
-    return f"{older}{seen}; purged"
+        _active(machine)
+        seen += f"; {_version(machine, 'fieldpost')}: {_received(machine, text)}"
+    return f"{older}{seen}; {_purge(machine, 'fieldpost')}"
 
 
 def _purge(machine: Machine, package: str, *folders: str) -> str:
@@ -617,7 +617,9 @@ GATEWAY: Final[list[Step]] = [
     ("`apt remove`, `apt install`", remove),
     ("`apt purge`", purge),
 ]
-OLDER: Final[Step] = ("upgrade from the older package, and back, with a message", upgrade_older)
+OLDER: Final[Step] = (
+    "an older version: upgrade, go back, upgrade, each with a message; `apt purge`", upgrade_older,
+)  # fmt: skip
 
 
 def changed_package(package: Path, place: Path, version: str) -> None:
