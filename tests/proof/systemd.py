@@ -711,8 +711,8 @@ def main() -> int:
         source = debian_tree(options.trees or folder, options.debian)
         disk = folder / "disk.img"
         # Nothing is reserved for root, so that a full disk is full for root and the services.
-        create = ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-d", source, disk, DISK]
-        subprocess.run(create, check=True)
+        create = ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-d"]
+        subprocess.run([*create, source, disk, DISK], check=True, stdout=subprocess.DEVNULL)
         with mounted(disk, folder) as tree:
             packages(options, tree / "root")
         machine: Machine
