@@ -351,8 +351,8 @@ def rabbitmq(options: Options) -> Iterator[Server]:
     """Run a RabbitMQ without plugins. A folder that exists is used again.
 
     Its Erlang does not wait actively for work, which would count as processor time. It is stopped,
-    not killed: it stores the name of a new quorum queue some minutes later, or at its end, and a
-    queue without a name is empty when it starts again.
+    not killed: it stores the name of a new quorum queue some seconds later, or at its end, and
+    discards the messages of a queue without a name when it starts again.
     """
     folder, port, distribution, epmd = options.folder, *(_free_port() for _ in range(3))
     folder.mkdir(parents=True, exist_ok=True)
