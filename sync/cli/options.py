@@ -23,21 +23,25 @@ fleet_dir = click.option(
     show_envvar=True,
 )
 
+landing_uri = click.option(
+    "--landing",
+    metavar="URI",
+    help="Folder of arrived segments (landing), if not in the fleet folder, such as "
+    "s3://BUCKET/fleet/landing; archive and quarantine are beside it.",
+)
+
+tables_uri = click.option(
+    "--tables",
+    metavar="URI",
+    help="Folder of the tables, if not in the fleet folder, such as s3://BUCKET/fleet/tables.",
+)
+
 
 def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--dir`, `--landing` and `--tables`, the locations that a command reads and writes."""
     for option in (
-        click.option(
-            "--tables",
-            metavar="URI",
-            help="Folder of the tables, if not in the fleet folder, such as s3://BUCKET/tables.",
-        ),
-        click.option(
-            "--landing",
-            metavar="URI",
-            help="Folder of arrived segments (landing), if not in the fleet folder; archive and "
-            "quarantine are beside it.",
-        ),
+        tables_uri,
+        landing_uri,
         click.option(
             "--dir",
             "folder",

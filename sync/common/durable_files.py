@@ -19,6 +19,9 @@ PRIVATE_FILE: Final = 0o600
 PUBLIC_FILE: Final = 0o644
 PRIVATE_FOLDER: Final = 0o700
 
+TEMPORARY: Final = ".part"
+"""End of the name of a temporary file, which begins with a dot and is beside its final name."""
+
 LOCK_WAIT: Final = 5.0
 """Seconds to wait for another command that changes the same folder. A change takes milliseconds."""
 
@@ -124,7 +127,7 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 @contextmanager
 def _temporary_file(path: Path, data: bytes, mode: int) -> Iterator[Path]:
-    temporary = path.parent / f".{secrets.token_hex(8)}.part"
+    temporary = path.parent / f".{secrets.token_hex(8)}{TEMPORARY}"
     try:
         try:
             write_new(temporary, data, mode)

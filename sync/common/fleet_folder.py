@@ -19,6 +19,7 @@ from sync.segment import (
     is_gateway,
     parse_identity,
 )
+from sync.segment.limits import MAX_SEQ
 
 FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
 """Environment variable that names the fleet folder if the option `--dir` is not given."""
@@ -28,6 +29,10 @@ LOCK_WAIT_S: Final = 10.0
 
 GATEWAY_LENGTH: Final = 240
 """Maximum characters of a gateway's name. A file name has at most 255, including its suffix."""
+
+ARCHIVE_PREFIX: Final = "r"
+"""First character of a segment's name in the archive. It sorts after the digits with which names
+began up to version 0.2.0."""
 
 
 def segment_path(identity: Identity) -> PurePosixPath:
@@ -47,6 +52,19 @@ def parse_segment_path(path: PurePosixPath) -> Identity:
     if path.suffix != SUFFIX:
         raise SegmentError("identity", f"the name must end with {SUFFIX}")
     return parse_identity(path.as_posix().removesuffix(SUFFIX))
+
+
+def archive_path(path: PurePosixPath) -> PurePosixPath:
+    """Return the path below `archive/` of the file that is at `path` below `landing/`.
+
+    The name of a segment gets a prefix that counts down from the largest number of an event to the
+    segment's last. So a listing begins with a lane's newest segment, however long the archive is.
+    """
+    try:
+        last = parse_segment_path(path).last_seq
+    except SegmentError:
+        return path
+    return path.with_name(f"{ARCHIVE_PREFIX}{MAX_SEQ - last:019}.{path.name}")
 
 
 def is_enrollable(gateway: str) -> bool:
@@ -74,7 +92,7 @@ class FleetFolder:
     aside: Path = field(init=False)
     """Segments that contradict an earlier segment of the same name."""
     archive: Path = field(init=False)
-    """Segments that are in the tables, under the same relative path as in the landing."""
+    """Segments that are in the tables, under the paths that `archive_path` returns."""
     tables: Path = field(init=False)
     """The Delta tables, and summaries of them."""
     quarantine: Path = field(init=False)

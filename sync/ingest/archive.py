@@ -1,7 +1,7 @@
 """Move ingested segments out of the landing, so that its listings stay short.
 
-Accepted segments and duplicates go to the same relative path in the archive, all other files to the
-quarantine. Every operation may be interrupted anywhere and repeated.
+Accepted segments and duplicates go to the archive, all other files to the quarantine. Every
+operation may be interrupted anywhere and repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+from sync.common.fleet_folder import archive_path
 from sync.storage.locations import ARCHIVE, ASIDE, LANDING, QUARANTINE
 from sync.storage.storage import File, Storage
 
@@ -78,7 +79,7 @@ def _targets(file: IngestedFile) -> list[str]:
     relative = _relative(file)
     digits = f".{file.sha256[:_NAME_DIGITS]}"
     name = f"{relative.stem.removesuffix(digits)}{digits}{relative.suffix}"
-    archived = [f"{ARCHIVE}/{relative}"] if file.fate in _ARCHIVED else []
+    archived = [f"{ARCHIVE}/{archive_path(relative)}"] if file.fate in _ARCHIVED else []
     return [*archived, f"{QUARANTINE}/{relative.with_name(name)}"]
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.common.text import double_backslashes, os_error, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
@@ -123,10 +123,10 @@ class Quarantine:
                 f" file. {self._epoch_advice(inspection)}"
             )
         if inspection.identity is None:
-            name = f"{READMITTED}/{inspection.sha256}{SUFFIX}"
+            name = PurePosixPath(READMITTED, f"{inspection.sha256}{SUFFIX}")
         else:
-            name = segment_path(inspection.identity).as_posix()
-        archived = self._places.segments.exists(f"{ARCHIVE}/{name}")
+            name = segment_path(inspection.identity)
+        archived = self._places.segments.exists(f"{ARCHIVE}/{archive_path(name)}")
         source, target = f"{QUARANTINE}/{file.path}", f"{LANDING}/{name}"
         if archived or self._places.segments.move({source: target}):
             msg = "a segment with this name was accepted or waits already; drop this file"

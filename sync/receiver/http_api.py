@@ -6,6 +6,7 @@ import errno
 import logging
 import time
 from contextvars import ContextVar
+from hashlib import sha256
 from typing import Final
 
 from aiohttp import web
@@ -19,11 +20,12 @@ from sync.receiver.client_certificates import MAX_REQUEST_BYTES, SigningRequestE
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.http_errors import HttpError
 from sync.receiver.incoming_files import IncomingFile
-from sync.receiver.landing import Landing, LandingResult, Outcome
+from sync.receiver.landing import Landing, LandingResult, Outcome, VerifiedSegment, verify
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
+from sync.receiver.remote_landing import RemoteLanding
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import (
     DIGEST_HEADER,
@@ -52,7 +54,7 @@ class HttpApi:
         self,
         folder: FleetFolder,
         authenticator: Authenticator,
-        landing: Landing,
+        landing: Landing | RemoteLanding,
         uploads: Uploads,
         quota: DiskQuota,
         metrics: Metrics,
@@ -110,7 +112,8 @@ class HttpApi:
             log_event(logging.ERROR, "damaged", text=str(error))
             failure = self._uploads.unavailable("enrolment", "the enrolment cannot be read")
         except OSError as error:
-            log_event(logging.ERROR, "storage", text=str(error), path=request.path)
+            text = str(error)
+            self._log.log(logging.ERROR, ("storage",), "storage", text=text, path=request.path)
             failure = self._storage_error(error)
         self._metrics.count_request(request.method, failure.status, failure.reason)
         self._log_error(request, failure)
@@ -140,7 +143,8 @@ class HttpApi:
         is_new = False
         try:
             async with self._uploads.receive(request, identity.gateway, headers) as incoming:
-                landed = await self._in_thread(self._land, incoming, identity, headers.body_sha256)
+                segment = await self._in_thread(_verify, incoming, identity, headers.body_sha256)
+                landed = await self._in_thread(self._land, segment)
                 is_new = landed.outcome is Outcome.NEW
         finally:
             self._quota.settle(headers.length, landed=is_new)
@@ -150,15 +154,14 @@ class HttpApi:
             )
             text = f"A different segment with this name exists; yours {kept}."
             raise HttpError(409, "conflict", text)
-        return web.json_response({"digest": landed.digest.hex()}, status=201 if is_new else 200)
+        return web.json_response({"digest": segment.digest.hex()}, status=201 if is_new else 200)
 
     async def _head_segment(self, request: web.Request) -> web.Response:
         """Answer with the digest of a stored segment, or with the offset of a partial upload."""
         identity = await self._authorized_identity(request)
-        stored = await self._in_thread(self._landing.find, identity)
-        if stored is not None:
-            headers = {DIGEST_HEADER: stored.digest.hex(), "Content-Length": str(stored.size)}
-            return web.Response(headers=headers)
+        digest = await self._in_thread(self._landing.find, identity)
+        if digest is not None:
+            return web.Response(headers={DIGEST_HEADER: digest.hex()})
         body_sha256 = parse_body_sha256(request)
         if body_sha256 is None:
             return web.Response(status=404)
@@ -219,21 +222,9 @@ class HttpApi:
             text = f"rate limit: this gateway sent too many {unit}; retry in {wait_s} s"
             raise HttpError(429, "rate", text, wait_s)
 
-    def _land(
-        self, incoming: IncomingFile, identity: Identity, body_sha256: bytes
-    ) -> LandingResult:
-        """Verify a complete body and land it; runs in a thread."""
-        self._landing.adopt(incoming)
-        if incoming.sha256() != body_sha256:
-            text = f"the SHA-256 of the body is not that of {SHA256_HEADER}"
-            raise HttpError(400, "sha256", text)
-        verified = self._landing.verify(incoming)
-        if verified.identity != identity:
-            raise HttpError(
-                400, "name", "the path and the segment's header name different segments"
-            )
+    def _land(self, segment: VerifiedSegment) -> LandingResult:
         began = time.monotonic()
-        landed = self._landing.land(verified, incoming)
+        landed = self._landing.land(segment)
         self._metrics.count_segment(landed.outcome.value, time.monotonic() - began)
         return landed
 
@@ -242,6 +233,19 @@ class HttpApi:
             text = "the centre has no free disk space for this segment"
             return HttpError(507, "full", text, self._limits.retry_after_full_s)
         return self._uploads.unavailable("storage", "the centre cannot store segments now")
+
+
+def _verify(incoming: IncomingFile, identity: Identity, body_sha256: bytes) -> VerifiedSegment:
+    """Verify a complete body. Raises HttpError and SegmentError."""
+    data = incoming.take()
+    if sha256(data).digest() != body_sha256:
+        text = f"the SHA-256 of the body is not that of {SHA256_HEADER}"
+        raise HttpError(400, "sha256", text)
+    segment = verify(data)
+    if segment.identity != identity:
+        text = "the path and the segment's header name different segments"
+        raise HttpError(400, "name", text)
+    return segment
 
 
 def _request_facts(request: web.Request, gateway: str) -> dict[str, str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
+import secrets
 import threading
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ from sync.receiver.limits import ReceiverLimits
 PART_SUFFIX: Final = ".part"
 
 PARTIAL_FOLDER: Final = "partial"
-"""The folder of interrupted uploads below `incoming/`."""
+"""The folder of uploads below `incoming/`."""
 
 _LOCK_ATTEMPTS: Final = 8
 """Maximum attempts to lock a file. One fails if the file is removed after it was opened."""
@@ -83,26 +83,16 @@ class IncomingFile:
                 raise
             self.size += len(data)
 
-    def sha256(self) -> bytes:
-        """Return the SHA-256 (32 bytes) of the content of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+    def take(self) -> bytes:
+        """Return the complete body. The file is not kept: a body is resumed until it is complete.
 
-    def rename(self, path: Path) -> None:
-        """Rename the file to `path`, which no other process or request may use. Raises OSError."""
-        self.path.rename(path)
-        self.path = path
-
-    def sync(self) -> None:
-        """Make the content durable. Raises OSError."""
-        with self._lock:
-            os.fsync(self._open())
+        Raises OSError.
+        """
+        self.kept = False
+        return self.path.read_bytes()
 
     def close(self) -> None:
-        """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent.
-
-        It is unlocked last: it may be a hard link to a landed segment, which nobody may change.
-        """
+        """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent."""
         with self._lock:
             if self._descriptor is None:
                 return
@@ -142,9 +132,9 @@ class PartialUploads:
     def open(self, gateway: str, body_sha256: bytes, start: int) -> IncomingFile:
         """Open an upload at byte `start`; 0 discards what is stored.
 
-        The file stays when it is closed, unless `Landing.adopt` has taken it. Raises OffsetError
-        when `start` is not the stored size, UploadInProgressError when another request writes the
-        file, or when uploads in progress use up `partials_per_gateway`.
+        The file stays when it is closed, unless its body was taken. Raises OffsetError when `start`
+        is not the stored size, UploadInProgressError when another request writes the file, or when
+        uploads in progress use up `partials_per_gateway`.
         """
         path = self._path(gateway, body_sha256)
         if start and not path.exists():
@@ -154,6 +144,10 @@ class PartialUploads:
             return IncomingFile(path, kept=True, start=start)
         except BlockingIOError:
             raise UploadInProgressError from None
+
+    def open_unnamed(self, gateway: str) -> IncomingFile:
+        """Open a file for an upload of which another request writes the resumable file."""
+        return IncomingFile(self._root / gateway / f"{secrets.token_hex(32)}{PART_SUFFIX}")
 
     def clean(self) -> int:
         """Remove interrupted uploads that are too old; return how many."""
@@ -205,8 +199,8 @@ def remove_abandoned(path: Path, before: float | None = None) -> bool:
 def _open_locked(path: Path) -> int:
     """Open or create a file and lock it.
 
-    A previous holder may have renamed the file to a segment, which must not change any more, so the
-    lock is valid only if the path still names the locked file.
+    A previous holder may have removed the file, so the lock is valid only if the path still names
+    the locked file.
     """
     for _ in range(_LOCK_ATTEMPTS):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)

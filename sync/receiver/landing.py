@@ -8,20 +8,14 @@ segments at once.
 from __future__ import annotations
 
 import contextlib
-import errno
-import filecmp
-import functools
-import os
+import hashlib
 import re
-import secrets
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from sync.common.durable_files import LOCK_WAIT, fsync_chain, locked, make_folders
-from sync.common.fleet_folder import FleetFolder, segment_path
-from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
+from sync.common.fleet_folder import ARCHIVE_PREFIX, archive_path, segment_path
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import (
     LANES,
@@ -34,20 +28,19 @@ from sync.segment import (
     is_gateway,
     read_header,
 )
+from sync.storage.locations import ARCHIVE, ASIDE, LANDING
+from sync.storage.storage import Storage
 from sync.uplink.interfaces import HighWatermark
 
 DIGEST_BYTES: Final = 32
 
-MAX_SYNCED: Final = 1_024
-"""Maximum number of segments remembered as durable, so that a query for one needs no fsync. Each
-takes less than 1 KiB. A gateway queries the last of three lanes: it is enough for 300 gateways."""
-
 _MAX_MOVES: Final = 8
 """Number of attempts to land a segment. One fails if the ingest moves the stored segment of the
-same name meanwhile. It moves a segment once, so two attempts are enough."""
+same name meanwhile, and not to the archive. It moves a segment once, so two attempts are enough."""
 
 _FILE_NAME: Final = re.compile(
-    r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII
+    rf"({ARCHIVE_PREFIX}\d{{19}}\.)?([1-9]\d{{0,18}})-([1-9]\d{{0,18}}){re.escape(SUFFIX)}",
+    re.ASCII,
 )
 
 
@@ -60,102 +53,90 @@ class Outcome(Enum):
 
 
 class LandingResult(NamedTuple):
-    """The outcome of landing a segment, and the segment's digest (32 bytes).
+    """The outcome of landing a segment.
 
-    `aside` is the path to which a conflicting segment was set aside; None if the limits prevented
+    `aside` is the URI to which a conflicting segment was set aside; None if the limits prevented
     it, or if there is no conflict.
     """
 
     outcome: Outcome
-    digest: bytes
-    aside: Path | None = None
-
-
-class StoredSegment(NamedTuple):
-    """The digest (32 bytes) and the size in bytes of a segment in landing or archive."""
-
-    digest: bytes
-    size: int
+    aside: str | None = None
 
 
 class VerifiedSegment(NamedTuple):
-    """The identity and the digest of an uploaded segment whose checksum and header are valid."""
+    """A segment (`data`) whose checksum and header are valid, with its identity."""
 
     identity: Identity
-    digest: bytes
+    data: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """The segment's digest (32 bytes)."""
+        return digest_of(self.data)
+
+
+def verify(data: bytes) -> VerifiedSegment:
+    """Check magic, checksum and header of a segment. Raises SegmentError.
+
+    The columns are not decoded: the checksum proves that they are as sealed, and the ingest
+    quarantines a segment whose columns it cannot read.
+    """
+    return VerifiedSegment(read_header(data).identity, data)
 
 
 class Landing:
-    """Lands segments in `folder`; `kind` names its temporary folder (`serve`, `import`).
+    """Lands segments in a storage. Every method raises OSError when the storage fails."""
 
-    Every method raises OSError when the disk fails; then nothing half-written remains.
-    """
-
-    def __init__(self, folder: FleetFolder, kind: str, limits: ReceiverLimits) -> None:
-        self._folder = folder
-        self._temporaries = folder.incoming / kind
+    def __init__(self, segments: Storage, limits: ReceiverLimits) -> None:
+        self._segments = segments
         self._limits = limits
-        self._sync_once = functools.lru_cache(MAX_SYNCED)(_sync)
 
     def clean(self) -> int:
-        """Create the temporary folder and remove files of dead processes; return how many."""
-        make_folders(self._folder.root, self._temporaries)
-        return sum(map(remove_abandoned, self._temporaries.glob(f"*{PART_SUFFIX}")))
+        """Remove files that dead processes have not completed; return how many."""
+        return sum(map(self._segments.clean, (LANDING, ASIDE)))
 
-    def open_temporary(self) -> IncomingFile:
-        """Open a temporary file for an arriving segment."""
-        return IncomingFile(self._temporary_path())
+    def land(self, segment: VerifiedSegment, *, limited: bool = True) -> LandingResult:
+        """Store a segment, unless landing or archive has a segment of that name.
 
-    def adopt(self, incoming: IncomingFile) -> None:
-        """Move a resumable upload to a temporary path; do nothing with other files.
-
-        It cannot be resumed then: a request that resumed it would write into the landed segment.
+        The stored segment is durable when this returns, even if another process landed it. The
+        archive is read after the segment was created, because the ingest may have moved an earlier
+        one of this name there, which takes precedence. A segment in conflict is set aside; if not
+        `limited`, even beyond the gateway's limits.
         """
-        if incoming.kept:
-            incoming.kept = False
-            incoming.rename(self._temporary_path())
-
-    def _temporary_path(self) -> Path:
-        return self._temporaries / f"{secrets.token_hex(16)}{PART_SUFFIX}"
-
-    def verify(self, incoming: IncomingFile) -> VerifiedSegment:
-        """Check magic, checksum and header of a body. Raises SegmentError.
-
-        The columns are not decoded: the checksum proves that they are as sealed, and the ingest
-        quarantines a segment whose columns it cannot read.
-        """
-        data = incoming.path.read_bytes()
-        return VerifiedSegment(read_header(data).identity, digest_of(data))
-
-    def land(self, verified: VerifiedSegment, incoming: IncomingFile) -> LandingResult:
-        """Give `incoming` its final name, unless landing or archive has a segment of that name.
-
-        The stored segment is durable when this returns, even if another process landed it.
-        """
-        relative = segment_path(verified.identity)
-        incoming.sync()
+        relative = segment_path(segment.identity)
         for _ in range(_MAX_MOVES):
-            outcome = self._link(relative.as_posix(), incoming)
+            outcome = self._create(relative, segment.data)
             if outcome is Outcome.OTHER:
-                aside = self._keep_aside(verified, incoming)
-                return LandingResult(outcome, verified.digest, aside)
+                return LandingResult(outcome, self._keep_aside(relative, segment, limited))
             if outcome is not None:
-                return LandingResult(outcome, verified.digest)
-        raise OSError(f"{relative} was moved between landing and archive {_MAX_MOVES} times")
+                return LandingResult(outcome)
+        raise OSError(f"{relative} was moved out of the landing {_MAX_MOVES} times")
 
-    def find(self, identity: Identity) -> StoredSegment | None:
-        """Return a segment in landing or archive after making it durable; None if there is none.
+    def _create(self, relative: PurePosixPath, data: bytes) -> Outcome | None:
+        """Try once to create a segment; return None if an existing one was moved away meanwhile."""
+        path, archived = f"{LANDING}/{relative}", f"{ARCHIVE}/{archive_path(relative)}"
+        outcome = None
+        try:
+            outcome = Outcome.NEW if self._segments.create(path, data) else Outcome.SAME
+        except FileExistsError:
+            outcome = Outcome.OTHER
+        except FileNotFoundError:
+            pass
+        with contextlib.suppress(FileNotFoundError):
+            is_same = self._segments.read(archived) == data
+            self._segments.make_durable([archived])
+            if outcome in (Outcome.NEW, Outcome.SAME):
+                self._segments.remove(path)
+            return Outcome.SAME if is_same else Outcome.OTHER
+        return outcome
+
+    def find(self, identity: Identity) -> bytes | None:
+        """Return the digest of a durable segment in landing or archive; None if there is none.
 
         Raises SegmentError when `identity` is not valid.
         """
-        relative = segment_path(identity).as_posix()
-        for root in (self._folder.landing, self._folder.archive, self._folder.landing):
-            path = root / relative
-            with contextlib.suppress(FileNotFoundError):
-                digest, status = _read_digest(path), path.stat()
-                self._sync_once(root, path, (status.st_ino, status.st_ctime_ns))
-                return StoredSegment(digest, status.st_size)
-        return None
+        relative = segment_path(identity)
+        return self._digest(f"{LANDING}/{relative}", f"{ARCHIVE}/{archive_path(relative)}")
 
     def high_watermarks(self, gateway: str, epoch: str) -> dict[str, HighWatermark]:
         """Return the high watermark of each lane that has a durable segment in landing or archive.
@@ -167,107 +148,56 @@ class Landing:
             raise SegmentError("identity", "the gateway or the epoch in the path is not valid")
         found = {}
         for lane in LANES:
-            newest = self._newest(gateway, epoch, lane)
-            stored = None if newest is None else self.find(newest)
-            if newest is not None and stored is not None:
-                found[lane] = HighWatermark(newest.last_seq, stored.digest)
+            last, _, path = max(self._newest(f"{gateway}/{epoch}/{lane}"), default=(0, 0, ""))
+            if last:
+                relative = PurePosixPath(path.partition("/")[2])
+                digest = self._digest(path, f"{ARCHIVE}/{archive_path(relative)}")
+                if digest is None:
+                    raise OSError(f"{self._segments.uri(path)} was removed meanwhile")
+                found[lane] = HighWatermark(last, digest)
         return found
 
-    def _newest(self, gateway: str, epoch: str, lane: str) -> Identity | None:
-        """Return the last segment of a lane, if any. Read the archive last: segments move there."""
-        ranges = (
-            (last, -first)
-            for root in (self._folder.landing, self._folder.archive)
-            for first, last in _ranges(root / gateway / epoch / lane)
-        )
-        last, first = max(ranges, default=(0, 0))
-        return Identity(gateway, epoch, lane, -first, last) if last else None
+    def _newest(self, lane: str) -> Iterator[tuple[int, int, str]]:
+        """Yield (last number, -first number, path) of segments, the newest of the lane among them.
 
-    def _link(self, relative: str, incoming: IncomingFile) -> Outcome | None:
-        """Try once to land; return None if the existing segment moved to the archive meanwhile.
-
-        The archive is checked after the link was tried: if the ingest has moved a segment of this
-        name away, so that the link succeeds, that segment is in the archive and takes precedence.
-        If it is the one that was just linked, the ingest has made it durable.
+        The archive is listed last, because segments move there. Its listing ends with the first
+        name that has the prefix of `archive_path`: all that follow are older.
         """
-        path = self._folder.landing / relative
-        archived = self._folder.archive / relative
-        make_folders(self._folder.landing, path.parent)
-        linked = _try_link(incoming.path, path)
-        if archived.exists():
-            is_ours = linked and archived.samefile(incoming.path)
-            if linked and not is_ours:
-                path.unlink(missing_ok=True)
-            fsync_chain(self._folder.archive, archived.parent)
-            return Outcome.NEW if is_ours else _compare(archived, incoming)
-        if linked:
-            fsync_chain(self._folder.landing, path.parent)
-            return Outcome.NEW
-        try:
-            outcome = _compare(path, incoming)
-            fsync_chain(self._folder.landing, path.parent)
-        except FileNotFoundError:
-            return None
-        return outcome
+        for place in (LANDING, ARCHIVE):
+            for file in self._segments.files(f"{place}/{lane}", SUFFIX):
+                name = _FILE_NAME.fullmatch(file.path.rpartition("/")[2])
+                if name:
+                    first, last = int(name[2]), int(name[3])
+                    if first <= last < first + MAX_EVENTS:
+                        yield last, -first, file.path
+                    if name[1]:
+                        break
 
-    def _keep_aside(self, verified: VerifiedSegment, incoming: IncomingFile) -> Path | None:
-        """Keep a conflicting segment once, within the gateway's limits; return its path."""
-        relative = segment_path(verified.identity)
-        name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
-        path = self._folder.aside / relative.with_name(name)
-        busy = OSError(errno.EBUSY, "other conflicting segments are being set aside")
-        with locked(self._folder.incoming / "aside.lock", busy, LOCK_WAIT):
-            if path.exists():
-                return path
-            if not self._has_room_aside(verified.identity.gateway, incoming.size):
+    def _digest(self, *paths: str) -> bytes | None:
+        """Return the digest of the first file that exists, after making it durable.
+
+        It is padded with zeros if the disk truncated the file.
+        """
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                self._segments.make_durable([path])
+                return self._segments.read(path, -DIGEST_BYTES).ljust(DIGEST_BYTES, b"\0")
+        return None
+
+    def _keep_aside(
+        self, relative: PurePosixPath, segment: VerifiedSegment, limited: bool
+    ) -> str | None:
+        """Keep a conflicting segment once; return its URI, or None if the limits prevent it.
+
+        Concurrent uploads can exceed the limits by one segment each.
+        """
+        name = f"{relative.stem}.{hashlib.sha256(segment.data).hexdigest()[:16]}{SUFFIX}"
+        path = f"{ASIDE}/{relative.with_name(name)}"
+        files = self._segments.files(f"{ASIDE}/{segment.identity.gateway}", SUFFIX)
+        kept = {file.path: file.size for file in files}
+        if limited and path not in kept:
+            size = sum(kept.values()) + len(segment.data)
+            if len(kept) >= self._limits.aside_files or size > self._limits.aside_bytes:
                 return None
-            make_folders(self._folder.aside, path.parent)
-            _try_link(incoming.path, path)
-            fsync_chain(self._folder.aside, path.parent)
-        return path
-
-    def _has_room_aside(self, gateway: str, size: int) -> bool:
-        sizes = [path.stat().st_size for path in (self._folder.aside / gateway).rglob(f"*{SUFFIX}")]
-        limits = self._limits
-        return len(sizes) < limits.aside_files and sum(sizes) + size <= limits.aside_bytes
-
-
-def _sync(root: Path, path: Path, _file_version: tuple[int, int]) -> None:
-    """Make the name `path` below `root` durable.
-
-    `_file_version` (inode and change time in ns) is part of the cache key: every link and rename
-    changes it, so that a file that appears anew is synced again.
-    """
-    fsync_chain(root, path.parent)
-
-
-def _try_link(source: Path, path: Path) -> bool:
-    try:
-        os.link(source, path)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _compare(path: Path, incoming: IncomingFile) -> Outcome:
-    """Compare whole files, not digests, so that a file damaged by the disk counts as different."""
-    same = filecmp.cmp(path, incoming.path, shallow=False)
-    return Outcome.SAME if same else Outcome.OTHER
-
-
-def _read_digest(path: Path) -> bytes:
-    """Read the digest at the end of a segment, padded with zeros if the disk truncated the file."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - DIGEST_BYTES))
-        return file.read(DIGEST_BYTES).ljust(DIGEST_BYTES, b"\0")
-
-
-def _ranges(folder: Path) -> Iterator[tuple[int, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            for name in filter(None, (_FILE_NAME.fullmatch(entry.name) for entry in entries)):
-                first, last = int(name[1]), int(name[2])
-                if first <= last < first + MAX_EVENTS:
-                    yield first, last
-    except FileNotFoundError:
-        return
+        self._segments.create(path, segment.data)
+        return self._segments.uri(path)

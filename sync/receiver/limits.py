@@ -163,6 +163,14 @@ class ReceiverLimits:
     takeover_timeout_s: float = 2.0
     """Seconds that a resuming sender waits for its own earlier connection to release the upload."""
 
+    store_patience_s: float = 20.0
+    """Seconds after which a request to an object store is not repeated any more. With the request
+    that is then running, the gateway is answered before its timeout of a minute. The largest
+    segment needs 7 Mbit/s."""
+
+    spool_bytes: int | None = None
+    """Maximum bytes of the spool; None for no spool. Option `serve --spool`."""
+
     threads: int = 8
     """Threads that write files and compute checksums. Each has at most one segment in memory, and
     this number keeps a disk busy."""

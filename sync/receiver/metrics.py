@@ -71,7 +71,7 @@ class Metrics:
         segments = ((labels(outcome=each), float(n)) for each, n in self._segments.items())
         meaning = "Received segments: new, same (duplicates), other (conflicts, set aside)."
         yield Family("segments_total", COUNTER, meaning, segments)
-        meaning = "Seconds to make a segment durable (fsync of its file and folders)."
+        meaning = "Seconds to make a segment durable (fsync of its file and folders, or a put)."
         yield Family("segment_commit_seconds", HISTOGRAM, meaning, self._commit_seconds.samples())
         meaning = "Enrolled gateways, by the age of their last request to this receiver."
         yield Family("gateways", GAUGE, meaning, self._gateways_by_age(enrolled))
@@ -93,6 +93,7 @@ def gauges(
     uploads: int,
     partial_uploads: Sequence[int],
     disk_free: int,
+    spooled: int,
     certificate_expiry: float | None,
 ) -> Iterator[Family]:
     """Yield the gauges of values that are read when the metrics are requested.
@@ -101,7 +102,8 @@ def gauges(
         connections: open connections, by kind of peer.
         uploads: uploads in progress.
         partial_uploads: the size of each partial upload in bytes.
-        disk_free: free bytes on the landing's file system.
+        disk_free: free bytes on the fleet folder's file system.
+        spooled: bytes of the segments in the spool.
         certificate_expiry: when the server certificate expires, in seconds since 1970 UTC; None
             without a certificate.
     """
@@ -111,7 +113,10 @@ def gauges(
     meaning = "Partial uploads: in progress, or interrupted and kept to be resumed."
     yield single("partial_uploads", GAUGE, meaning, len(partial_uploads))
     yield single("partial_upload_bytes", GAUGE, "Bytes of partial uploads.", sum(partial_uploads))
-    yield single("disk_free_bytes", GAUGE, "Free bytes on the landing's file system.", disk_free)
+    meaning = "Free bytes on the fleet folder's file system."
+    yield single("disk_free_bytes", GAUGE, meaning, disk_free)
+    meaning = "Bytes of acknowledged segments that wait in the spool for the object store."
+    yield single("spooled_bytes", GAUGE, meaning, spooled)
     if certificate_expiry is not None:
         meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
         yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, certificate_expiry)

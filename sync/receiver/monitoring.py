@@ -20,6 +20,7 @@ from sync.receiver.incoming_files import PartialUploads
 from sync.receiver.listener import ConnectionRegistry
 from sync.receiver.metrics import PREFIX, Metrics, gauges
 from sync.receiver.pki import expires_at
+from sync.receiver.remote_landing import RemoteLanding
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import Uploads
 from sync.segment import MAX_FILE
@@ -29,7 +30,8 @@ from sync.segment import MAX_FILE
 class MonitoringPages:
     """`/metrics`, `/health` and `/live`.
 
-    `certificate` is the server certificate; None behind a proxy.
+    `remote` is the landing if it is not in the fleet folder. `certificate` is the server
+    certificate; None behind a proxy.
     """
 
     metrics: Metrics
@@ -37,6 +39,7 @@ class MonitoringPages:
     connections: ConnectionRegistry
     partials: PartialUploads
     quota: DiskQuota
+    remote: RemoteLanding | None
     gateways: GatewayRegistry
     certificate: Path | None
     in_thread: ThreadRunner
@@ -54,10 +57,16 @@ class MonitoringPages:
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _health(self, _request: web.Request) -> web.Response:
-        """Answer 200 if segments of any size are accepted, else 503 with `stopping` or `full`."""
+        """Answer 200 if segments of any size are accepted, else 503.
+
+        The status is `stopping`, `full` if the disk or the landing is, or `away` if the object
+        store is away and the spool has no room.
+        """
         state = "ok"
         if self.uploads.stopping:
             state = "stopping"
+        elif self.remote is not None and not self.remote.is_accepting(MAX_FILE):
+            state = "away"
         elif not await self.in_thread(self._has_room):
             state = "full"
         return web.json_response({"status": state}, status=200 if state == "ok" else 503)
@@ -80,6 +89,7 @@ class MonitoringPages:
             self.uploads.count,
             self.partials.sizes(),
             self.quota.free(),
+            self.remote.spooled_bytes() if self.remote else 0,
             expires_at(self.certificate) if self.certificate else None,
         )
         return exposition(PREFIX, [*self.metrics.families(enrolled), *current])

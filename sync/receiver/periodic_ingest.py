@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
 from sync.common.text import os_error
 from sync.segment import SUFFIX
-from sync.storage.local import LocalStorage
 from sync.storage.locations import ASIDE, LANDING
+from sync.storage.storage import Storage
 
 REPORT_EVERY_S: Final = 900.0
 """Minimum seconds between two reports: each starts Spark, which needs some seconds of two cores."""
@@ -35,17 +34,19 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Seconds between checks for segments, report folder (None: no report), and ingest command."""
+    """Ingest command with its storage options, seconds between checks for segments, and report
+    folder (None: no report).
+    """
 
+    command: Sequence[str]
     every_s: float
     report: Path | None = None
-    command: Sequence[str] = COMMAND
 
 
 @contextlib.asynccontextmanager
-async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterator[None]:
+async def periodic_ingest(segments: Storage, plan: IngestPlan) -> AsyncIterator[None]:
     """Ingest while the context lasts, then terminate a running one: a later one can repeat it."""
-    task = asyncio.create_task(_repeat(folder, plan))
+    task = asyncio.create_task(_repeat(segments, plan))
     try:
         yield
     finally:
@@ -53,27 +54,26 @@ async def periodic_ingest(folder: FleetFolder, plan: IngestPlan) -> AsyncIterato
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _repeat(folder: FleetFolder, plan: IngestPlan) -> None:
+async def _repeat(segments: Storage, plan: IngestPlan) -> None:
     report_due, is_stale = 0.0, plan.report is not None
     while True:
         try:
-            waits = await asyncio.to_thread(_has_segments, folder)
+            waits = await asyncio.to_thread(_has_segments, segments)
         except OSError as error:
             log_event(logging.ERROR, "ingest", text=f"cannot list the landing: {os_error(error)}")
             waits = False
         reports = (is_stale or waits) and plan.report and time.monotonic() >= report_due
         if waits or reports:
             words = ["--report", str(plan.report)] if reports else []
-            done = await _run([*plan.command, "--dir", str(folder.root), *words])
+            done = await _run([*plan.command, *words])
             is_stale = not (reports and done)
         if reports:
             report_due = time.monotonic() + REPORT_EVERY_S
         await asyncio.sleep(plan.every_s)
 
 
-def _has_segments(folder: FleetFolder) -> bool:
-    storage = LocalStorage(folder.root)
-    return any(True for place in (LANDING, ASIDE) for _ in storage.files(place, SUFFIX))
+def _has_segments(segments: Storage) -> bool:
+    return any(True for place in (LANDING, ASIDE) for _ in segments.files(place, SUFFIX))
 
 
 async def _run(words: Sequence[str]) -> bool:

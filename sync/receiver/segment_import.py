@@ -14,11 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.receiver.landing import Landing, LandingResult, Outcome
+from sync.receiver.landing import Landing, LandingResult, Outcome, verify
 from sync.segment import MAX_FILE, SUFFIX, SegmentError
-
-TEMPORARIES: Final = "import"
-"""The folder of temporary files below `incoming/`."""
 
 MAX_DEPTH: Final = 32
 """Deepest level of nested folders that is searched. An export has four."""
@@ -87,23 +84,17 @@ def import_file(
     the landing cannot be written.
     """
     try:
-        data = _read(path)
+        segment = verify(_read(path))
     except SegmentError as error:
         return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
     except OSError as error:
         return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
-    require_room(len(data))
-    with landing.open_temporary() as incoming:
-        incoming.write(data)
-        try:
-            verified = landing.verify(incoming)
-        except SegmentError as error:
-            return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
-        gateway = verified.identity.gateway
-        if not is_accepted(gateway):
-            text = f"{gateway} is not enrolled, or was revoked"
-            return ImportResult(path, ImportOutcome.BAD, "gateway", text)
-        return _result(path, landing.land(verified, incoming))
+    gateway = segment.identity.gateway
+    if not is_accepted(gateway):
+        text = f"{gateway} is not enrolled, or was revoked"
+        return ImportResult(path, ImportOutcome.BAD, "gateway", text)
+    require_room(len(segment.data))
+    return _result(path, landing.land(segment))
 
 
 def _result(path: Path, landed: LandingResult) -> ImportResult:

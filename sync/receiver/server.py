@@ -8,10 +8,10 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -33,6 +33,7 @@ from sync.receiver.monitoring import MonitoringPages, serve_monitoring
 from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
 from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
+from sync.receiver.remote_landing import SPOOL_FOLDER, RemoteLanding, Spool
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.tls import (
     CertificateFiles,
@@ -41,9 +42,8 @@ from sync.receiver.tls import (
     own_certificate_files,
 )
 from sync.receiver.uploads import Uploads
-
-TEMPORARIES: Final = "serve"
-"""The folder of temporary files below `incoming/`."""
+from sync.storage.local import LocalStorage
+from sync.storage.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,14 @@ async def running_receiver(
     frontend: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
     metrics_socket: socket.socket | None = None,
+    remote: Storage | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Receive segments while the context lasts; yield the listening address.
 
     `frontend` is the certificate for TLS, or the proxy through which gateways connect. Metrics are
-    served at the listening socket `metrics_socket`, if given. At the end, new requests are refused,
-    requests in progress get `limits.drain_timeout_s` to finish, and all sockets are closed. Raises
-    FleetError.
+    served at the listening socket `metrics_socket`, if given. Segments land in the fleet folder, or
+    in the storage `remote`, which may be away. At the end, new requests are refused, requests in
+    progress get `limits.drain_timeout_s` to finish, and all sockets are closed. Raises FleetError.
     """
     client_ca = Authority(folder.pki).ca
     if isinstance(frontend, ReverseProxy):
@@ -77,8 +78,10 @@ async def running_receiver(
     for fault in GatewayRegistry(folder).survey().faults:
         log_event(logging.ERROR, "damaged", text=fault)
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
-        parts = _compose(folder, frontend, limits, ThreadRunner(pool))
+        parts = _compose(folder, frontend, limits, remote, ThreadRunner(pool))
         async with contextlib.AsyncExitStack() as stack:
+            if parts.spool is not None:
+                stack.enter_context(parts.spool.opened())
             for task in parts.background_tasks:
                 await stack.enter_async_context(task)
             if metrics_socket is not None:
@@ -93,18 +96,25 @@ class _Parts(NamedTuple):
     log: LogThrottle
     http_error_log: HttpErrorLog
     monitoring: MonitoringPages
-    background_tasks: tuple[contextlib.AbstractAsyncContextManager[None], ...]
+    spool: Spool | None
+    background_tasks: Sequence[contextlib.AbstractAsyncContextManager[None]]
 
 
 def _compose(
     folder: FleetFolder,
     frontend: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
+    remote: Storage | None,
     in_thread: ThreadRunner,
 ) -> _Parts:
-    landing = Landing(folder, TEMPORARIES, limits)
+    spool = None
+    if limits.spool_bytes is not None:
+        spool = Spool(folder.incoming / SPOOL_FOLDER, limits.spool_bytes)
+    segments = remote or LocalStorage(folder.root)
+    remote_landing = RemoteLanding(remote, limits, spool) if remote is not None else None
+    landing = remote_landing or Landing(segments, limits)
     partials = PartialUploads(folder, limits)
-    quota = DiskQuota(folder, limits.reserve_bytes, limits.landing_quota_bytes)
+    quota = DiskQuota(folder.incoming, segments, limits.reserve_bytes, limits.landing_quota_bytes)
     gateways, metrics = GatewayRegistry(folder), Metrics()
     proxy = frontend if isinstance(frontend, ReverseProxy) else None
     certificate = None if isinstance(frontend, ReverseProxy) else frontend.certificate
@@ -112,7 +122,15 @@ def _compose(
     log = LogThrottle(limits.log_lines_per_s, limits.rate_window_s)
     authority = Authority(folder.pki).ca.read_bytes()
     authenticator = Authenticator(gateways, authority, connections, in_thread, proxy)
-    uploads = Uploads(landing, partials, metrics, limits, in_thread)
+    uploads = Uploads(partials, metrics, limits, in_thread)
+    tasks = [
+        repeat_in_background(lambda: _clean(landing, partials), limits.cleanup_interval_s, "clean"),
+        repeat_in_background(
+            quota.measure, limits.quota_interval_s, "measure", required=remote is None
+        ),
+    ]
+    if remote_landing is not None:
+        tasks.append(repeat_in_background(remote_landing.catch_up, limits.retry_after_s, "storage"))
     return _Parts(
         HttpApi(folder, authenticator, landing, uploads, quota, metrics, limits, in_thread, log),
         uploads,
@@ -120,18 +138,15 @@ def _compose(
         log,
         HttpErrorLog(log, metrics),
         MonitoringPages(
-            metrics, uploads, connections, partials, quota, gateways, certificate, in_thread
+            *(metrics, uploads, connections, partials, quota, remote_landing, gateways),
+            *(certificate, in_thread),
         ),
-        (
-            repeat_in_background(
-                lambda: _clean(landing, partials), limits.cleanup_interval_s, "clean"
-            ),
-            repeat_in_background(quota.measure, limits.quota_interval_s, "measure"),
-        ),
+        spool,
+        tasks,
     )
 
 
-def _clean(landing: Landing, partials: PartialUploads) -> None:
+def _clean(landing: Landing | RemoteLanding, partials: PartialUploads) -> None:
     removed = landing.clean() + partials.clean()
     if removed:
         log_event(logging.INFO, "cleaned", text="removed abandoned uploads", count=removed)
@@ -139,14 +154,17 @@ def _clean(landing: Landing, partials: PartialUploads) -> None:
 
 @contextlib.asynccontextmanager
 async def repeat_in_background(
-    job: Callable[[], object], every_s: float, event: str
+    job: Callable[[], object], every_s: float, event: str, *, required: bool = True
 ) -> AsyncIterator[None]:
     """Call `job` in a thread once, then every `every_s` seconds while the context lasts.
 
-    A failure of the first call is raised; FleetError and OSError of later ones are logged as
-    `event`.
+    A failure of the first call is raised if `required`. FleetError and OSError of other calls are
+    logged as `event`.
     """
-    await asyncio.to_thread(job)
+    if required:
+        await asyncio.to_thread(job)
+    else:
+        await _try(job, event)
     task = asyncio.create_task(_repeat(job, every_s, event))
     try:
         yield
@@ -158,10 +176,14 @@ async def repeat_in_background(
 async def _repeat(job: Callable[[], object], every_s: float, event: str) -> None:
     while True:
         await asyncio.sleep(every_s)
-        try:
-            await asyncio.to_thread(job)
-        except (FleetError, OSError) as error:
-            log_event(logging.ERROR, event, text=str(error))
+        await _try(job, event)
+
+
+async def _try(job: Callable[[], object], event: str) -> None:
+    try:
+        await asyncio.to_thread(job)
+    except (FleetError, OSError) as error:
+        log_event(logging.ERROR, event, text=str(error))
 
 
 @contextlib.asynccontextmanager
@@ -221,10 +243,12 @@ async def serve(
     on_ready: Callable[[dict[str, tuple[str, int]]], None],
     metrics_listen: ListenAddress | None = None,
     ingest: IngestPlan | None = None,
+    remote: Storage | None = None,
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    With `ingest`, segments are also loaded into the tables. `on_ready` is called with the listening
+    Segments land in `remote`, if given (see `running_receiver`). With `ingest`, they are also
+    loaded into the tables. `on_ready` is called with the listening
     addresses by name, and systemd is notified. A certificate that the centre's own authority issued
     is renewed while the receiver runs. Raises FleetError when the receiver cannot start, OSError
     when systemd's notification socket is missing.
@@ -242,13 +266,14 @@ async def serve(
         metrics_socket = None
         if metrics_listen is not None:
             metrics_socket = stack.enter_context(bind_socket(metrics_listen))
-        receiver = running_receiver(folder, listen, frontend, limits, metrics_socket)
+        receiver = running_receiver(folder, listen, frontend, limits, metrics_socket, remote)
         name = "http" if isinstance(frontend, ReverseProxy) else "https"
         addresses = {name: await stack.enter_async_context(receiver)}
         if metrics_socket is not None:
             addresses["metrics"] = metrics_socket.getsockname()[:2]
         if ingest is not None:
-            await stack.enter_async_context(periodic_ingest(folder, ingest))
+            segments = remote or LocalStorage(folder.root)
+            await stack.enter_async_context(periodic_ingest(segments, ingest))
         on_ready(addresses)
         sd_notify.notify("READY=1")
         await stop.wait()

@@ -19,7 +19,6 @@ from sync.receiver.incoming_files import (
     PartialUploads,
     UploadInProgressError,
 )
-from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import abort
 from sync.receiver.metrics import Metrics
@@ -118,14 +117,12 @@ class Uploads:
 
     def __init__(
         self,
-        landing: Landing,
         partials: PartialUploads,
         metrics: Metrics,
         limits: ReceiverLimits,
         in_thread: ThreadRunner,
     ) -> None:
         self._metrics = metrics
-        self._landing = landing
         self._partials = partials
         self._limits = limits
         self._in_thread = in_thread
@@ -215,7 +212,7 @@ class Uploads:
                 del self._senders[key]
 
     async def _open(self, gateway: str, headers: UploadHeaders) -> IncomingFile:
-        """Open an upload's file, or a temporary file if another request sends the same body."""
+        """Open an upload's file, or another file if another request sends the same body."""
         if headers.start:
             await self._end_previous_sender(gateway, headers.body_sha256)
         try:
@@ -229,7 +226,7 @@ class Uploads:
         except UploadInProgressError:
             if headers.start:
                 raise self.unavailable("held", "another request uploads this body") from None
-        return await self._in_thread(self._landing.open_temporary)
+        return await self._in_thread(self._partials.open_unnamed, gateway)
 
     async def _end_previous_sender(self, gateway: str, body_sha256: bytes) -> None:
         """Abort the connection that sends this body, because its sender uses a new one.

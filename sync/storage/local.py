@@ -6,6 +6,7 @@ import contextlib
 import filecmp
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Final
 
 from sync.common.durable_files import (
     PRIVATE_FOLDER,
+    TEMPORARY,
     create_file,
+    fsync_chain,
     fsync_folder,
     locked,
     make_folders,
@@ -23,6 +26,9 @@ from sync.storage.storage import HIDDEN, File
 
 LEASE: Final = "lease"
 """The file of the lease (see `Storage.lease`), below the root."""
+
+ABANDONED_S: Final = 3_600.0
+"""Age in seconds from which a temporary file is not in use any more: writing one takes seconds."""
 
 
 class LocalStorage:
@@ -42,7 +48,7 @@ class LocalStorage:
         for at, folders, names in os.walk(self.root / folder, onerror=_unless_absent):
             folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
             below = Path(at).relative_to(self.root)
-            for name in names:
+            for name in sorted(names):
                 if name.endswith(suffix) and not name.startswith(HIDDEN):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.stat(f"{at}/{name}")  # noqa: PTH116
@@ -52,23 +58,30 @@ class LocalStorage:
     def exists(self, path: str) -> bool:
         return (self.root / path).is_file()
 
-    def read(self, path: str) -> bytes:
-        return (self.root / path).read_bytes()
+    def read(self, path: str, start: int = 0) -> bytes:
+        with (self.root / path).open("rb") as file:
+            if start < 0:
+                start = max(0, os.fstat(file.fileno()).st_size + start)
+            file.seek(start)
+            return file.read()
 
     def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
         for file in files:
             with contextlib.suppress(FileNotFoundError):
                 yield file, self.read(file.path)
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> bool:
         target = self.root / path
         make_folders(self.root, target.parent)
+        is_new = True
         try:
             create_file(target, data)
         except FileExistsError:
             if self.read(path) != data:
                 raise
-            self.make_durable([path])
+            is_new = False
+        fsync_chain(self.root, target.parent)
+        return is_new
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         paths = {self.root / source: self.root / target for source, target in moves.items()}
@@ -95,7 +108,6 @@ class LocalStorage:
             target.unlink(missing_ok=True)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Make existing files durable. Raises FileNotFoundError if one is missing."""
         folders: set[Path] = set()
         for path in paths:
             file = self.root / path
@@ -104,6 +116,15 @@ class LocalStorage:
             folders.update(each for each in file.parents if each.is_relative_to(self.root))
         for folder in sorted(folders, key=lambda each: -len(each.parts)):
             fsync_folder(folder)
+
+    def clean(self, folder: str) -> int:
+        before, removed = time.time() - ABANDONED_S, 0
+        for path in (self.root / folder).rglob(f".*{TEMPORARY}"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    removed += 1
+        return removed
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
         self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -118,14 +139,14 @@ def _unless_absent(error: OSError) -> None:
 
 
 def _linked(source: Path, target: Path) -> bool | None:
-    """Link a file; return False if the target has different content, None if `source` is absent."""
+    """Link a file; return False if the target has different content, None if one is absent."""
     try:
         try:
             os.link(source, target)
         except FileExistsError:
             return filecmp.cmp(source, target, shallow=False)
     except FileNotFoundError:
-        if source.exists():
+        if not target.parent.exists():
             raise
         return None
     return True

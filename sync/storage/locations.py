@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.storage.local import LocalStorage
-from sync.storage.storage import Storage
+from sync.storage.storage import PATIENCE, Storage
 
 LANDING: Final = "landing"
 ASIDE: Final = "aside"
@@ -24,10 +25,11 @@ OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
 """Schemes of URIs of object stores: S3, Google Cloud Storage, and Azure Blob Storage."""
 
 
-def open_storage(uri: str) -> Storage:
+def open_storage(uri: str, patience: timedelta = PATIENCE) -> Storage:
     """Open the storage at `uri`: a plain path or `file:` on a local disk, others in object stores.
 
-    Raises FleetError if there is no such store, or its configuration is not valid.
+    `patience` is the time for which a failed request to an object store is repeated. Raises
+    FleetError if there is no such store, or its configuration is not valid.
     """
     scheme = urlsplit(uri).scheme
     if scheme in ("", "file"):
@@ -39,7 +41,7 @@ def open_storage(uri: str) -> Storage:
     from sync.storage.object_store import ObjectStorage  # its library takes memory
 
     try:
-        return ObjectStorage(uri)
+        return ObjectStorage(uri, patience)
     except OSError as error:
         raise FleetError(f"cannot open {error}") from error
 
@@ -73,20 +75,27 @@ class StorageOptions:
         if self.landing and PurePosixPath(self.landing).name != LANDING:
             raise FleetError(f"the folder {self.landing} must be named `{LANDING}`")
 
+    def words(self) -> list[str]:
+        """Return the options as words of a command line."""
+        given = {"--dir": self.folder, "--landing": self.landing, "--tables": self.tables}
+        return [word for name, value in given.items() if value for word in (name, str(value))]
+
     def log(self, name: str) -> Path | None:
         """Return the path of the file `name` for Spark's messages; None without a fleet folder."""
         return self.folder / "tables" / name if self.folder else None
 
     def open(self) -> FleetStorage:
         """Open the storage. Raises FleetError if that fails."""
-        if self.landing:
-            segments = open_storage(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
-        else:
-            segments = FleetStorage.of(self._own()).segments
         return FleetStorage(
-            segments,
+            self.open_segments(),
             open_storage(self.tables) if self.tables else FleetStorage.of(self._own()).tables,
         )
+
+    def open_segments(self, patience: timedelta = PATIENCE) -> Storage:
+        """Open the storage of the segments; see `open_storage`. Raises FleetError."""
+        if not self.landing:
+            return FleetStorage.of(self._own()).segments
+        return open_storage(self.landing.rstrip("/").removesuffix(f"/{LANDING}"), patience)
 
     def _own(self) -> FleetFolder:
         if self.folder is None:

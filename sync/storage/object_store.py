@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import from_url
 
-from sync.storage.storage import HIDDEN, File
+from sync.storage.storage import HIDDEN, PATIENCE, File
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 TIMEOUT: Final = timedelta(seconds=30)
 """Time that one request may take. The largest, a data file of some MB, takes a few seconds."""
@@ -28,9 +32,6 @@ CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 
 RETRIES: Final = 8
 """Maximum repetitions of a request that the store refused by a 5xx status or did not answer."""
-
-RETRY_FOR: Final = timedelta(minutes=2)
-"""Time after which a request is not repeated. Stores ask to slow down for seconds."""
 
 CREATE_ATTEMPTS: Final = 3
 """Maximum attempts to create a file. The library does not repeat a conditional put whose answer did
@@ -50,24 +51,28 @@ class ObjectStorage:
     move copies the file, so the copy has a new time of modification.
     """
 
-    def __init__(self, uri: str) -> None:
-        """Open the prefix `uri`. Raises OSError for a URI or a configuration that is not valid."""
+    def __init__(self, uri: str, patience: timedelta = PATIENCE) -> None:
+        """Open the prefix `uri`. A request is not repeated after the time `patience`.
+
+        Raises OSError for a URI or a configuration that is not valid.
+        """
         self._root = uri.rstrip("/")
+        self._patience = patience
         with _store_errors(uri):
             self._store = from_url(
                 self._root,
                 client_options={
-                    "timeout": TIMEOUT,
+                    "timeout": min(TIMEOUT, patience),
                     "connect_timeout": CONNECT_TIMEOUT,
                     # The library takes this from the environment only if there are no options.
                     "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"),
                 },
-                retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_FOR},
+                retry_config={"max_retries": RETRIES, "retry_timeout": patience},
             )
 
-    def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str]]:
-        """Pickle the URI alone: a worker has credentials of its own."""
-        return ObjectStorage, (self._root,)
+    def __reduce__(self) -> tuple[type[ObjectStorage], tuple[str, timedelta]]:
+        """Pickle the arguments alone: a worker has credentials of its own."""
+        return ObjectStorage, (self._root, self._patience)
 
     def uri(self, path: str = "") -> str:
         return f"{self._root}/{path}".rstrip("/")
@@ -90,9 +95,17 @@ class ObjectStorage:
             return True
         return False
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, start: int = 0) -> bytes:
+        options: GetOptions = {}
+        if start:
+            options["range"] = {"suffix": -start} if start < 0 else {"offset": start}
         with _store_errors(self.uri(path)):
-            return obstore.get(self._store, path).bytes().to_bytes()
+            try:
+                return obstore.get(self._store, path, options=options).bytes().to_bytes()
+            except BaseError:
+                if start and obstore.head(self._store, path)["size"] <= max(start, 0):
+                    return b""  # a store refuses a range that has no bytes
+                raise
 
     def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
         remaining = iter(files)
@@ -108,20 +121,27 @@ class ObjectStorage:
             return self.read(file.path)
         return None
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> bool:
+        give_up_at = time.monotonic() + self._patience.total_seconds()
         for attempt in range(1, CREATE_ATTEMPTS + 1):
             try:
                 with _store_errors(self.uri(path)):
                     obstore.put(self._store, path, data, mode="create", use_multipart=False)
+                return True
             except FileExistsError:
                 if self.read(path) == data:
-                    return
+                    return False
                 raise
             except OSError:
-                if attempt == CREATE_ATTEMPTS:
+                if attempt == CREATE_ATTEMPTS or time.monotonic() > give_up_at:
                     raise
-            else:
-                return
+        raise AssertionError
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Do nothing: a file is durable when it is visible."""
+
+    def clean(self, folder: str) -> int:
+        return 0
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         return [source for source, target in moves.items() if not self._move(source, target)]

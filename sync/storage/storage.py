@@ -12,6 +12,9 @@ from sync.segment.limits import MAX_TIME, MIN_TIME
 HIDDEN: Final = (".", "_")
 """First characters of the names of files and folders that listings leave out."""
 
+PATIENCE: Final = timedelta(minutes=2)
+"""Time for which requests to an object store are repeated. Stores ask to slow down for seconds."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,7 +43,8 @@ class Storage(Protocol):
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
         """List the files at any depth below `folder` whose names end in `suffix`.
 
-        A folder that does not exist has none. Files that are removed meanwhile are skipped.
+        The files of one folder are in the order of their names. A folder that does not exist has
+        none. Files that are removed meanwhile are skipped.
         """
         ...
 
@@ -48,18 +52,37 @@ class Storage(Protocol):
         """Return whether there is a file at `path`."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """Read a whole file. Raises FileNotFoundError if it does not exist."""
+    def read(self, path: str, start: int = 0) -> bytes:
+        """Read a file from byte `start`; a negative `start` counts from the end.
+
+        Raises FileNotFoundError if the file does not exist.
+        """
         ...
 
     def read_each(self, files: Iterable[File]) -> Iterator[tuple[File, bytes]]:
         """Read whole files, in order; skip those that do not exist."""
         ...
 
-    def create(self, path: str, data: bytes) -> None:
+    def create(self, path: str, data: bytes) -> bool:
         """Create a file, whole and durable, and the folders above it.
 
-        Raises FileExistsError if a file with other content exists.
+        Return whether the file is new: a file with the same content may exist, and is durable then.
+        Raises FileExistsError if a file with other content exists, FileNotFoundError if a file
+        existed and was moved away meanwhile.
+        """
+        ...
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Make files durable that another process may just have created or moved.
+
+        Raises FileNotFoundError if one does not exist.
+        """
+        ...
+
+    def clean(self, folder: str) -> int:
+        """Remove temporary files below `folder` that calls interrupted an hour ago or earlier left.
+
+        Return their number.
         """
         ...
 

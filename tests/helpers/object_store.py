@@ -35,7 +35,7 @@ the connection after it (`lost`), or does not answer until the client gives up (
 def s3_server() -> Iterator[str]:
     """Run an S3 server with an empty bucket `BUCKET`; yield its URL."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", "0"],
+        [sys.executable, Path(__file__).with_name("s3_server.py")],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sync.common.fleet_folder import FleetFolder
+from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.ingest.ingest import STEPS, IngestControl, IngestResult
 from sync.segment import Dropped
 from sync.tables.delta import Counts, local_tables
@@ -50,7 +50,7 @@ def test_every_field_of_an_event_and_of_its_segment_is_stored(
 
     assert ingest_by_spark(spark, fleet).counts == Counts(segments=1, events=2)
     assert not path.exists()
-    assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == data
+    assert (fleet.archive / archive_path(segment_path(identity))).read_bytes() == data
     assert ingest_by_spark(spark, fleet).counts == Counts()
 
     times = {"arrived": START + timedelta(seconds=2.5), "day": START.date()}

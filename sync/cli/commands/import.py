@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sync.cli.options import fleet_dir
+from sync.cli.options import fleet_dir, landing_uri
 from sync.cli.printing import print_line
 from sync.common.fleet_folder import FleetFolder
 from sync.common.text import printable
+from sync.storage.locations import StorageOptions
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.segment_import import ImportResult
@@ -28,11 +29,14 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
     metavar="PATH...",
 )
 @fleet_dir
+@landing_uri
 @click.option(
     "--any", "anyone", is_flag=True, help="Also import segments of gateways that are not enrolled."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: bool) -> None:
+def command(
+    paths: tuple[Path, ...], folder: Path, landing: str | None, *, anyone: bool, as_json: bool
+) -> None:
     """Import exported segments from files and folders.
 
     Imports all segments at and below each PATH, in any layout. Files are not changed, and importing
@@ -41,24 +45,20 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
     from sync.receiver.disk_quota import DiskQuota
     from sync.receiver.landing import Landing
     from sync.receiver.limits import ReceiverLimits
-    from sync.receiver.segment_import import (
-        TEMPORARIES,
-        ImportOutcome,
-        import_file,
-        segments_below,
-    )
+    from sync.receiver.segment_import import ImportOutcome, import_file, segments_below
 
     fleet = FleetFolder(folder)
     fleet.require()
-    limits = ReceiverLimits()
-    quota = DiskQuota(fleet, limits.reserve_bytes)
-    landing = Landing(fleet, TEMPORARIES, limits)
-    landing.clean()
+    options = StorageOptions(folder, landing, None)
+    options.check()
+    segments, limits = options.open_segments(), ReceiverLimits()
+    place = Landing(segments, limits)
+    quota = DiskQuota(fleet.incoming, segments, 0 if landing else limits.reserve_bytes)
     is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
     counts: Counter[ImportOutcome] = Counter()
     try:
         for each in chain.from_iterable(map(segments_below, paths)):
-            result = import_file(each, landing, is_accepted, quota.require)
+            result = import_file(each, place, is_accepted, quota.require)
             counts[result.outcome] += 1
             if result.text:
                 print_line(_json_line(result) if as_json else _line(result), err=not as_json)

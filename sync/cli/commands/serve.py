@@ -6,13 +6,15 @@ import asyncio
 import ipaddress
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.cli.options import fleet_dir
+from sync.cli.options import fleet_dir, landing_uri, tables_uri
 from sync.common.fleet_folder import FleetFolder
+from sync.storage.locations import StorageOptions
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.limits import ReceiverLimits
@@ -24,6 +26,15 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 @click.command()
 @fleet_dir
+@landing_uri
+@click.option(
+    "--spool",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="With --landing: maximum bytes of segments that are kept in the fleet folder, and "
+    "acknowledged, while the landing is away.  [default: none; gateways keep them]",
+)
+@tables_uri
 @click.option(
     "--listen",
     default=DEFAULT_LISTEN,
@@ -113,6 +124,9 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 def command(
     folder: Path,
+    landing: str | None,
+    spool: int | None,
+    tables: str | None,
     listen: str,
     certificate: Path | None,
     key: Path | None,
@@ -144,19 +158,26 @@ def command(
     if (proxies or client_certificate_header) and proxy is None:
         msg = "--trust-proxy and --client-certificate-header require --behind-proxy"
         raise click.UsageError(msg)
-    if report is not None and ingest_every is None:
-        raise click.UsageError("--report requires --ingest-every")
+    for option, value, needed, present in (
+        ("--report", report, "--ingest-every", ingest_every),
+        ("--tables", tables, "--ingest-every", ingest_every),
+        ("--spool", spool, "--landing", landing),
+    ):
+        if value is not None and present is None:
+            raise click.UsageError(f"{option} requires {needed}")
     if proxy is not None and files is not None:
         msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
     from sync.common import json_log
     from sync.common.durable_files import check_writable
     from sync.receiver import server, tls
-    from sync.receiver.periodic_ingest import IngestPlan
+    from sync.receiver.periodic_ingest import COMMAND, IngestPlan
     from sync.tables.spark_session import require_java
 
     fleet = FleetFolder(folder)
     fleet.require()
+    options = StorageOptions(folder, landing, tables)
+    options.check()
     if report is not None:
         check_writable(report)
         require_java()
@@ -170,7 +191,10 @@ def command(
         landing_quota_bytes=landing_cap,
         unauthenticated_per_address=unauthenticated_per_address,
         connections_per_address_s=connection_rate,
+        spool_bytes=spool,
     )
+    patience = timedelta(seconds=limits.store_patience_s)
+    remote = options.open_segments(patience) if landing else None
     metrics_listen = server.ListenAddress(*metrics_address) if metrics_address else None
     asyncio.run(
         server.serve(
@@ -180,7 +204,10 @@ def command(
             limits,
             _print_ready,
             metrics_listen,
-            IngestPlan(ingest_every, report) if ingest_every else None,
+            IngestPlan((*COMMAND, *options.words()), ingest_every, report)
+            if ingest_every
+            else None,
+            remote,
         )
     )
 

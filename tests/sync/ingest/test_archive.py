@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from sync.common import durable_files
-from sync.common.fleet_folder import FleetFolder
+from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
 from sync.storage import local
 from sync.storage.local import LocalStorage
-from tests.helpers.fleet_tables import fleet_folder, put, waiting_segments
+from tests.helpers.fleet_tables import (
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting_segments,
+)
 
 NAME = "gw.example/E/logs/1-4.seg"
 
@@ -41,6 +48,18 @@ def test_accepted_files_and_duplicates_are_archived(fleet: FleetFolder, outcome:
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert not (fleet.landing / NAME).exists()
     assert list(fleet.quarantine.rglob("*.seg")) == []
+
+
+def test_the_archive_lists_the_newest_segment_of_a_lane_first(fleet: FleetFolder) -> None:
+    lane = Lane()
+    names = []
+    for count in (9, 90, 900, 1):
+        identity, data = lane.seal(some_events(count))
+        path = land(fleet, (identity, data)).relative_to(fleet.root).as_posix()
+        names.append(archive_path(segment_path(identity)).as_posix())
+        archive(fleet, ingested(path, "accepted", data))
+    found = [file.path for file in LocalStorage(fleet.root).files("archive")]
+    assert found == [f"archive/{name}" for name in reversed(names)]
 
 
 @pytest.mark.parametrize("outcome", ["fork", "bad"])
@@ -139,11 +158,7 @@ def test_a_target_folder_that_cannot_be_created_is_an_error(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(fleet.landing / NAME, b"one")
-
-    def fail(*_: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(os, "link", fail)
+    monkeypatch.setattr(os, "mkdir", lambda *_, **__: None)
     with pytest.raises(FileNotFoundError):
         archive(fleet, ingested(f"landing/{NAME}", "accepted", b"one"))
 

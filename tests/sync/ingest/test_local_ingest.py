@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from sync.common.errors import FleetError, LeaseError
-from sync.common.fleet_folder import FleetFolder
+from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.ingest import ingest as ingest_module
 from sync.ingest.decoding import MAX_DAYS
 from sync.ingest.ingest import STEPS, IngestControl, IngestResult, ingest_waiting
@@ -75,7 +75,7 @@ def test_each_file_is_recorded_and_leaves_the_landing(fleet: FleetFolder) -> Non
         "the receiver has a different file with this name",
     ]
     assert waiting_segments(fleet) == set()
-    assert (fleet.archive / path.relative_to(fleet.landing)).read_bytes() == sealed[1]
+    assert (fleet.archive / archive_path(segment_path(sealed[0]))).read_bytes() == sealed[1]
     assert len(list(fleet.quarantine.rglob("*.seg"))) == 4
     assert ingest(fleet) == IngestResult(0, Counts())
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.cli.main import cli
-from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.ingest.inspect_file import inspect_file
 from sync.ingest.quarantine import Quarantine
 from sync.tables.delta import Counts
@@ -134,7 +134,7 @@ def test_a_name_is_accepted_unless_another_is_printed_like_it(
 
 def test_messages_name_files_as_the_list_does(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
-    put(fleet.archive / segment_path(identity), data)
+    put(fleet.archive / archive_path(segment_path(identity)), data)
     put(fleet.quarantine / "a\\\x1b.seg", data)
     result = quarantine(fleet, "readmit", r"a\\\x1b.seg")
     assert r"not re-admitted a\\\x1b.seg: a segment" in result.stderr
@@ -166,7 +166,7 @@ def test_drop_asks_for_confirmation(fleet: FleetFolder) -> None:
 
 def test_an_accepted_segment_cannot_be_readmitted(fleet: FleetFolder) -> None:
     identity, data = Lane().seal(some_events(3))
-    put(fleet.archive / segment_path(identity), data)
+    put(fleet.archive / archive_path(segment_path(identity)), data)
     path = put(fleet.quarantine / "1-3.seg", data)
     result = quarantine(fleet, "readmit", "1-3.seg")
     assert (result.exit_code, path.exists()) == (1, True)
@@ -264,4 +264,4 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_is_quarantined(
     assert len(events) == 5
     refused = sorted(row["reason"] for row in segments if row["reason"])
     assert refused == ["fork", "version", "version"]
-    assert (fleet.archive / segment_path(second)).read_bytes() == data
+    assert (fleet.archive / archive_path(segment_path(second))).read_bytes() == data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,8 @@ from sync.receiver.incoming_files import (
     UploadInProgressError,
     remove_abandoned,
 )
-from sync.receiver.landing import Landing, Outcome
 from sync.receiver.limits import ReceiverLimits
-from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
+from tests.helpers.fleet import GATEWAY, OTHER, segment
 
 SUM = hashlib.sha256(b"").digest()
 LIMITS = ReceiverLimits(partials_per_gateway=2, partial_max_age_s=60.0)
@@ -46,8 +44,7 @@ def test_restarted_upload_discards_the_stored_part(partials: PartialUploads) -> 
     begin(partials, b"wrong and long", 7)
     with partials.open(GATEWAY, bytes([7]) * 32, 0) as body:
         body.write(b"ok")
-        assert body.path.read_bytes() == b"ok"
-        assert body.sha256() == hashlib.sha256(b"ok").digest()
+        assert body.take() == b"ok"
 
 
 def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) -> None:
@@ -61,13 +58,11 @@ def test_upload_has_one_writer(folder: FleetFolder, partials: PartialUploads) ->
     create_uploads(folder).open(GATEWAY, SUM, 2).close()
 
 
-def test_empty_or_adopted_file_is_removed(folder: FleetFolder, partials: PartialUploads) -> None:
+def test_empty_or_taken_file_is_removed(folder: FleetFolder, partials: PartialUploads) -> None:
     partials.open(GATEWAY, SUM, 0).close()
-    landing = Landing(folder, "serve", LIMITS)
-    landing.clean()
     with partials.open(GATEWAY, SUM, 0) as body:
         body.write(b"wrong")
-        landing.adopt(body)
+        assert body.take() == b"wrong"
     assert not [path for path in folder.incoming.rglob("*") if path.is_file()]
 
 
@@ -115,33 +110,25 @@ def test_expired_uploads_are_removed(partials: PartialUploads, folder: FleetFold
     assert partials.sizes() == [4]
 
 
-def test_landed_segment_cannot_be_changed_through_its_upload(
-    folder: FleetFolder, partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
+def test_a_body_that_another_request_sends_has_a_file_of_its_own(
+    folder: FleetFolder, partials: PartialUploads
 ) -> None:
-    """A process that locks a file after it landed must not write to it."""
-    data = segment()
-    landing = Landing(folder, "serve", LIMITS)
-    landing.clean()
-    first = partials.open(GATEWAY, SUM, 0)
-    first.write(data)
-    real = os.open
+    with partials.open(GATEWAY, SUM, 0) as first, partials.open_unnamed(GATEWAY) as second:
+        first.write(b"ab")
+        second.write(b"abcd")
+        assert second.take() == b"abcd"
+    assert partials.size(GATEWAY, SUM) == 2
+    assert partials.sizes() == [2]
 
-    def open_after_landing(path: Path, flags: int, mode: int = 0o777) -> int:
-        descriptor = real(path, flags, mode)
-        if path == first.path and first.kept:
-            landing.adopt(first)
-            assert landing.land(landing.verify(first), first).outcome is Outcome.NEW
-            assert partials.size(GATEWAY, SUM) == 0, "a crash here must leave no partial upload"
-            first.close()
-        return descriptor
 
-    monkeypatch.setattr(os, "open", open_after_landing)
-    with partials.open(GATEWAY, SUM, 0) as second:
-        second.write(b"x")
-    found = landing.find(identity())
-    assert found is not None
-    assert found.digest == data[-32:]
-    assert [path.read_bytes() for path in folder.landing.rglob("*.seg")] == [data]
+def test_short_writes_are_continued(
+    partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda number, data: real(number, data[:7]))
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(segment())
+        assert body.take() == segment()
 
 
 def test_endlessly_removed_file_counts_as_in_progress(
@@ -160,4 +147,4 @@ def test_file_changed_by_another_process_is_continued(
         body.write(b"cd")
     with partials.open(GATEWAY, bytes(32), 2) as body:
         body.write(b"e")
-        assert body.sha256() == hashlib.sha256(b"cde").digest()
+        assert body.take() == b"cde"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver import periodic_ingest as module
-from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
+from sync.receiver.periodic_ingest import COMMAND, IngestPlan, periodic_ingest
+from sync.storage.local import LocalStorage
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting_segments
 
@@ -61,13 +63,17 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(monkeypatch)
 
 
-def plan(script: str, report: Path | None = None) -> IngestPlan:
-    return IngestPlan(0.01, report, (sys.executable, "-c", script))
+def ingesting(
+    folder: FleetFolder, script: str, report: Path | None = None
+) -> AbstractAsyncContextManager[None]:
+    """Run `script` in place of the ingest."""
+    command = (sys.executable, "-c", script, "--dir", str(folder.root))
+    return periodic_ingest(LocalStorage(folder.root), IngestPlan(command, 0.01, report))
 
 
 async def test_waiting_segments_are_ingested(folder: FleetFolder, log: Log) -> None:
     dir_option = ["--dir", str(folder.root)]
-    async with periodic_ingest(folder, plan(RECORDS)):
+    async with ingesting(folder, RECORDS):
         for _ in range(2):
             land(folder, Lane().seal(some_events(1)))
             assert await log.options() == dir_option
@@ -79,12 +85,12 @@ async def test_a_report_is_made_at_the_start_and_then_at_intervals(
 ) -> None:
     dir_option, out = ["--dir", str(folder.root)], tmp_path / "out"
     with_report = [*dir_option, "--report", str(out)]
-    async with periodic_ingest(folder, plan(RECORDS, out)):
+    async with ingesting(folder, RECORDS, out):
         assert await log.options() == with_report
         land(folder, Lane().seal(some_events(1)))
         assert await log.options() == dir_option, "a report was made less than 15 minutes ago"
     monkeypatch.setattr(module, "REPORT_EVERY_S", 0.0)
-    async with periodic_ingest(folder, plan(RECORDS, out)):
+    async with ingesting(folder, RECORDS, out):
         assert await log.options() == with_report
         land(folder, Lane().seal(some_events(1)))
         assert await log.options() == with_report
@@ -92,14 +98,15 @@ async def test_a_report_is_made_at_the_start_and_then_at_intervals(
 
 async def test_a_failure_is_logged_and_retried(folder: FleetFolder, log: Log) -> None:
     land(folder, Lane().seal(some_events(1)))
-    async with periodic_ingest(folder, plan(FAILS)):
+    async with ingesting(folder, FAILS):
         for _ in range(2):
             assert await log.next() == ("ingest", {"text": "Error: no space left", "status": 1})
 
 
 async def test_a_command_that_cannot_start_is_logged(folder: FleetFolder, log: Log) -> None:
     land(folder, Lane().seal(some_events(1)))
-    async with periodic_ingest(folder, IngestPlan(0.01, None, ("/nonexistent/python",))):
+    plan = IngestPlan(("/nonexistent/python",), 0.01)
+    async with periodic_ingest(LocalStorage(folder.root), plan):
         event, fields = await log.next()
     assert (event, "No such file" in fields["text"]) == ("ingest", True)
 
@@ -110,7 +117,7 @@ async def test_a_landing_that_cannot_be_listed_is_logged_and_retried(
     land(folder, Lane().seal(some_events(1)))
     folder.landing.rename(folder.root / "away")
     folder.landing.symlink_to(folder.landing)
-    async with periodic_ingest(folder, plan(RECORDS)):
+    async with ingesting(folder, RECORDS):
         event, fields = await log.next()
         assert (event, fields["text"].startswith("cannot list the landing: ")) == ("ingest", True)
         assert str(folder.landing) in fields["text"]
@@ -139,7 +146,7 @@ async def test_a_running_ingest_is_terminated_at_the_end(
     if status == -9:
         monkeypatch.setattr(module, "STOP_S", 0.05)
     command = (sys.executable, "-c", script, str(tmp_path / "ready"))
-    async with periodic_ingest(folder, IngestPlan(0.01, None, command)):
+    async with periodic_ingest(LocalStorage(folder.root), IngestPlan(command, 0.01)):
         process = await asyncio.wait_for(started.get(), LIMIT_S)
         await asyncio.wait_for(asyncio.to_thread((tmp_path / "ready").read_bytes), LIMIT_S)
     assert process.returncode == status
@@ -148,7 +155,8 @@ async def test_a_running_ingest_is_terminated_at_the_end(
 async def test_the_real_ingest_command_is_started(folder: FleetFolder, log: Log) -> None:
     put(folder.landing / "x" / "empty.seg", b"")
     land(folder, Lane().seal(some_events(3)))
-    async with periodic_ingest(folder, IngestPlan(0.01)):
+    plan = IngestPlan((*COMMAND, "--dir", str(folder.root)), 0.01)
+    async with periodic_ingest(LocalStorage(folder.root), plan):
         event, fields = await log.next()
     assert (event, fields["text"]) == (
         "ingested",

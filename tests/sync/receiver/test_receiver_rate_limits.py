@@ -11,6 +11,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver import rate_limit
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.rate_limit import RateLimiter
+from sync.storage.local import LocalStorage
 
 
 class Clock:
@@ -63,7 +64,7 @@ def test_full_buckets_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reserve_stays_free(folder: FleetFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimpleNamespace(f_bavail=10, f_frsize=100)
     monkeypatch.setattr("os.statvfs", lambda _: disk)
-    quota = DiskQuota(folder, 500)
+    quota = DiskQuota(folder.incoming, LocalStorage(folder.root), 500)
     assert quota.free() == 1_000
     quota.reserve(500)
     with pytest.raises(OSError, match="reserve") as caught:
@@ -75,7 +76,7 @@ def test_landing_quota_uses_the_last_measurement(folder: FleetFolder) -> None:
     (folder.landing / "g" / "e").mkdir(parents=True)
     segment = folder.landing / "g" / "e" / "1-2.seg"
     segment.write_bytes(bytes(600))
-    quota = DiskQuota(folder, 0, 1_000)
+    quota = DiskQuota(folder.incoming, LocalStorage(folder.root), 0, 1_000)
     quota.measure()
     quota.reserve(300)
     with pytest.raises(OSError, match="landing") as caught:
@@ -90,7 +91,7 @@ def test_landing_quota_uses_the_last_measurement(folder: FleetFolder) -> None:
 
 
 def test_reservation_without_landing_is_released(folder: FleetFolder) -> None:
-    quota = DiskQuota(folder, 0, 1_000)
+    quota = DiskQuota(folder.incoming, LocalStorage(folder.root), 0, 1_000)
     for _ in range(3):
         quota.reserve(900)
         quota.measure()
