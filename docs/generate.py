@@ -166,7 +166,7 @@ def _receiver_exposition() -> str:
     metrics.count_request("", 0, "")
     metrics.count_refused_connection("")
     connections = ConnectionRegistry(ReceiverLimits(), metrics, behind_proxy=False).counts()
-    return exposition(PREFIX, [*metrics.families(0), *gauges(connections, 0, [], 0, 0)])
+    return exposition(PREFIX, [*metrics.families(0), *gauges(connections, 0, [], 0, 0, 0)])
 
 
 def tables_page() -> str:

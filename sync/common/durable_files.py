@@ -120,9 +120,14 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
     Raises FileExistsError when the file exists, and leaves it unchanged.
     """
+    link_file(path, data, mode)
+    fsync_folder(path.parent)
+
+
+def link_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Create the file at `path` as `create_file` does, but do not fsync its folder."""
     with _temporary_file(path, data, mode) as temporary:
         os.link(temporary, path)
-    fsync_folder(path.parent)
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from typing import Final
 from sync.common.durable_files import (
     PRIVATE_FOLDER,
     TEMPORARY,
-    create_file,
     fsync_chain,
     fsync_folder,
+    link_file,
     locked,
     make_folders,
 )
@@ -75,7 +75,7 @@ class LocalStorage:
         make_folders(self.root, target.parent)
         is_new = True
         try:
-            create_file(target, data)
+            link_file(target, data)
         except FileExistsError:
             if self.read(path) != data:
                 raise

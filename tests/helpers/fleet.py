@@ -24,6 +24,9 @@ from sync.receiver.pki import Authority
 from sync.receiver.server import ListenAddress, running_receiver
 from sync.receiver.tls import ensure_own_certificate
 from sync.segment import Event, Identity, SegmentHeader, encode, identity_path
+from sync.storage.local import LocalStorage
+from sync.storage.storage import Storage
+from tests.helpers.stored import stored
 
 GATEWAY = "gw.example"
 OTHER = "other.example"
@@ -83,10 +86,11 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-def landed(folder: FleetFolder) -> dict[Identity, bytes]:
+def landed(place: FleetFolder | Storage) -> dict[Identity, bytes]:
     """Return the segments in the landing, by the identity in their path."""
-    found = contents(folder.landing).items()
-    return {parse_segment_path(PurePosixPath(path)): data for path, data in found}
+    storage = LocalStorage(place.root) if isinstance(place, FleetFolder) else place
+    found = ((PurePosixPath(path), data) for path, data in stored(storage, "landing").items())
+    return {parse_segment_path(path.relative_to("landing")): data for path, data in found}
 
 
 def write_pair(
@@ -194,14 +198,19 @@ class Centre:
 
 
 @contextlib.asynccontextmanager
-async def running_centre(root: Path, limits: ReceiverLimits | None = None) -> AsyncIterator[Centre]:
-    """Run a receiver in this process on a free port, with two enrolled gateways."""
+async def running_centre(
+    root: Path, limits: ReceiverLimits | None = None, remote: Storage | None = None
+) -> AsyncIterator[Centre]:
+    """Run a receiver in this process on a free port, with two enrolled gateways.
+
+    Segments land in `remote`, if given.
+    """
     tokens = make_fleet(root)
     folder = FleetFolder(root)
     chain = ensure_own_certificate(folder)
     bounds = limits or ReceiverLimits()
     async with (
-        running_receiver(folder, ListenAddress(HOST, 0), chain, bounds) as address,
+        running_receiver(folder, ListenAddress(HOST, 0), chain, bounds, remote=remote) as address,
         client(address, tokens, folder.pki / "ca.pem") as connected,
     ):
         yield Centre(folder, connected)

@@ -9,12 +9,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from sync.receiver.landing import verify
 from sync.segment import Identity, decode, digest_of, read_header
+from sync.storage.local import LocalStorage
+from sync.storage.locations import open_storage
+from sync.storage.storage import Storage
 from tests.helpers.fleet import (
     GATEWAY,
     HOST,
@@ -26,8 +31,10 @@ from tests.helpers.fleet import (
     make_fleet,
     segment,
 )
+from tests.helpers.object_store import BUCKET, FaultyProxy, environment
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import pieces, resume, send_interrupted
+from tests.helpers.stored import stored
 from tests.helpers.stored_rows import ingest_by_command
 
 SENDERS = 2
@@ -122,16 +129,49 @@ async def send(victim: KilledReceiver, connected: Client, gateway: str) -> None:
                 upload.record(name, data, answer.status)
 
 
-def check(upload: Upload, folder: FleetFolder) -> None:
+class Place(NamedTuple):
+    """Where segments land, the options that say so, and a proxy that fails before it, if any."""
+
+    storage: Storage
+    words: tuple[str, ...] = ()
+    proxy: FaultyProxy | None = None
+
+
+@pytest.fixture(params=["disk", "bucket", "faulty bucket"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "disk":
+        yield Place(LocalStorage(tmp_path / "fleet"))
+        return
+    url, root = request.getfixturevalue("s3"), f"s3://{BUCKET}/fleet"
+    storage, words = open_storage(root), ("--landing", f"{root}/landing")
+    if request.param == "bucket":
+        yield Place(storage, words)
+        return
+    with FaultyProxy(url, random.Random(1)).running() as proxy:
+        proxy.kinds, proxy.share = ("500", "503", "lost", "503 after"), 0.2
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        yield Place(storage, (*words, "--spool", "1000000000"), proxy)
+
+
+def spooled(folder: FleetFolder) -> dict[Identity, bytes]:
+    """Return the segments in the spool."""
+    found = stored(LocalStorage(folder.incoming / "spool")).items()
+    return {verify(data).identity: data for path, data in found if path.endswith(".seg")}
+
+
+def check(upload: Upload, folder: FleetFolder, place: Place) -> None:
     """Check that everything acknowledged has landed, and that everything landed was sent."""
-    found = landed(folder)
+    found = spooled(folder) | landed(place.storage)
     sent = {**upload.unsure, **upload.acknowledged}
     missing = upload.acknowledged.keys() - found.keys()
     assert not missing, f"acknowledged and missing: {missing}, seed {upload.seed}"
     for name, data in found.items():
         assert read_header(data).identity == name, "a file under a name that is not its own"
         assert data == sent[name], f"{name} is not what was sent, seed {upload.seed}"
-    assert not list(folder.aside.rglob("*.seg"))
+    assert not stored(place.storage, "aside")
 
 
 def check_tables(upload: Upload, folder: FleetFolder) -> None:
@@ -152,10 +192,10 @@ def check_tables(upload: Upload, folder: FleetFolder) -> None:
 
 @contextlib.asynccontextmanager
 async def receiver(
-    folder: FleetFolder, tokens: dict[str, str]
+    folder: FleetFolder, tokens: dict[str, str], place: Place
 ) -> AsyncIterator[tuple[Process, Client]]:
-    with start("fieldpost-fleet", "serve", "--dir", folder.root, "--listen", f"{HOST}:0") as it:
-        assert not list((folder.incoming / "serve").glob("*.part")), "left by the kill before"
+    words = ("fieldpost-fleet", "serve", "--dir", folder.root, "--listen", f"{HOST}:0")
+    with start(*words, *place.words) as it:
         ca = folder.pki / "ca.pem"
         async with client(it.host_port("https"), tokens, ca) as connected:
             yield it, connected
@@ -163,13 +203,13 @@ async def receiver(
 
 @pytest.mark.parametrize("seed", [7])
 async def test_acknowledged_segments_survive_kills(
-    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+    tmp_path: Path, scale: Callable[[int, int], int], place: Place, seed: int
 ) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     upload = Upload(seed)
     for _ in range(scale(3, 50)):
-        async with receiver(folder, tokens) as (process, connected):
+        async with receiver(folder, tokens, place) as (process, connected):
             kill_at = upload.sent + upload.random.randrange(1, 2_000_000)
             victim = KilledReceiver(upload, process, kill_at)
             senders = [
@@ -179,14 +219,18 @@ async def test_acknowledged_segments_survive_kills(
             ]
             async with asyncio.timeout(60):
                 await asyncio.gather(*senders)
-        check(upload, folder)
-    async with receiver(folder, tokens) as (process, connected):
+        check(upload, folder, place)
+    if place.proxy is not None:
+        assert place.proxy.faults
+        place.proxy.share = 0.0
+    async with receiver(folder, tokens, place) as (process, connected):
         name, upload.unsure[name] = upload.new_segment(GATEWAY)
         await send_interrupted(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
         for name, data in [*upload.unsure.items(), *upload.unsent_segments()]:
             answer = await resume(connected, name, data)
             upload.record(name, data, answer.status)
         assert process.terminate() == 0
-    assert landed(folder) == upload.acknowledged
-    if scale(0, 1):
+    assert landed(place.storage) == upload.acknowledged
+    assert spooled(folder) == {}
+    if scale(0, 1) and not place.words:
         check_tables(upload, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
-from sync.segment import identity_path
+from sync.segment import Identity
+from sync.storage.locations import open_storage
+from sync.storage.storage import Storage
 from tests.helpers.fleet import (
     HOST,
     Centre,
@@ -21,32 +24,41 @@ from tests.helpers.fleet import (
     client,
     contents,
     identity,
+    landed,
     make_fleet,
     segment,
 )
+from tests.helpers.object_store import BUCKET
 from tests.helpers.processes import Process, start, systemd
 from tests.helpers.raw_put import start_upload
 from tests.helpers.resuming import resume, send_interrupted
 
 
 @contextlib.asynccontextmanager
-async def two_receivers(root: Path) -> AsyncIterator[tuple[list[Process], list[Client]]]:
-    """Run two receiver processes on one folder with a client each; kill them at the end."""
-    tokens = make_fleet(root)
-    words = ("fieldpost-fleet", "serve", "--dir", root, "--listen", f"{HOST}:0")
+async def two_receivers(
+    root: Path, landing: str | None = None
+) -> AsyncIterator[tuple[list[Process], list[Client]]]:
+    """Run two receiver processes with a client each; kill them at the end.
+
+    They share the fleet folder, or have one each and share the `landing`.
+    """
+    tokens, roots, words = make_fleet(root), [root, root], ["--listen", f"{HOST}:0"]
+    if landing is not None:
+        roots[1] = shutil.copytree(root, root.with_name("other"))
+        words += ["--landing", landing]
     async with contextlib.AsyncExitStack() as stack:
-        started = [stack.enter_context(start(*words, ready=False)) for _ in range(2)]
+        started = [
+            stack.enter_context(
+                start("fieldpost-fleet", "serve", "--dir", each, *words, ready=False)
+            )
+            for each in roots
+        ]
         clients = []
         for process in started:
             process.wait_ready()
             connecting = client(process.host_port("https"), tokens, root / "pki" / "ca.pem")
             clients.append(await stack.enter_async_context(connecting))
         yield started, clients
-
-
-def temporary_files(root: Path) -> list[str]:
-    """Return the temporary files of uploads that cannot be resumed."""
-    return [name for name in contents(FleetFolder(root).incoming) if name.startswith("serve/")]
 
 
 async def until_uploads(centre: Centre, count: int) -> None:
@@ -64,23 +76,32 @@ async def test_stopped_receiver_cleans_up_and_killed_one_does_not(tmp_path: Path
         for count, each in enumerate((clients[0], clients[0], clients[1]), start=1):
             writers.append(await start_upload(Centre(folder, each)))
             await until_uploads(Centre(folder, clients[0]), count)
-        assert len(temporary_files(folder.root)) == 2
         receivers[1].kill9()
         for writer in writers:
             writer.transport.abort()
         await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
         assert await asyncio.to_thread(receivers[0].terminate) == 0
-        assert len(temporary_files(folder.root)) == 1
+        assert len(contents(folder.incoming)) == 2, "the resumable one, and that of the killed one"
 
 
 @pytest.mark.parametrize("number", [11])
-async def test_two_receivers_share_one_folder(
-    tmp_path: Path, scale: Callable[[int, int], int], number: int
+@pytest.mark.parametrize("where", ["disk", "bucket"])
+async def test_two_receivers_share_one_landing(
+    tmp_path: Path,
+    scale: Callable[[int, int], int],
+    number: int,
+    where: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Each segment is sent to both at once, with a conflicting one; some are interrupted first."""
     rng = random.Random(number)
-    expected: dict[str, bytes] = {}
-    async with two_receivers(tmp_path / "fleet") as (receivers, clients):
+    expected: dict[Identity, bytes] = {}
+    place: FleetFolder | Storage = FleetFolder(tmp_path / "fleet")
+    landing = None
+    if where == "bucket":
+        request.getfixturevalue("s3")
+        place, landing = open_storage(f"s3://{BUCKET}/fleet"), f"s3://{BUCKET}/fleet/landing"
+    async with two_receivers(tmp_path / "fleet", landing) as (receivers, clients):
         for first in range(1, scale(12, 200)):
             name = identity(first, first)
             texts = [rng.randbytes(rng.choice((10, 30_000))).hex() for _ in range(2)]
@@ -93,11 +114,9 @@ async def test_two_receivers_share_one_folder(
             statuses = Counter(answer.status for answer in answers)
             assert statuses[201] <= 1
             stored = conflicting if answers[2].status == 201 else data
-            expected[f"{identity_path(name)}.seg"] = stored
+            expected[name] = stored
         assert [receiver.terminate() for receiver in receivers] == [0, 0]
-    folder = FleetFolder(tmp_path / "fleet")
-    assert contents(folder.landing) == expected
-    assert temporary_files(folder.root) == []
+    assert landed(place) == expected
 
 
 def test_systemd_is_notified_of_ready_and_stopping(tmp_path: Path) -> None:
