@@ -164,9 +164,13 @@ async def test_the_real_ingest_command_is_started(folder: FleetFolder, log: Log)
     )
 
 
-def test_a_report_needs_an_ingest(folder: FleetFolder, tmp_path: Path) -> None:
-    result = fleet_command("serve", "--dir", folder.root, "--report", tmp_path / "out")
-    assert (result.returncode, "--report requires --ingest-every" in result.stderr) == (2, True)
+@pytest.mark.parametrize(
+    ("option", "needed"),
+    [("--report", "--ingest-every"), ("--tables", "--ingest-every"), ("--spool", "--landing")],
+)
+def test_options_that_need_another_one(folder: FleetFolder, option: str, needed: str) -> None:
+    result = fleet_command("serve", "--dir", folder.root, option, "1")
+    assert (result.returncode, f"{option} requires {needed}" in result.stderr) == (2, True)
 
 
 def test_the_folder_of_the_report_is_checked_before_gateways_connect(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import aiohttp
 import pytest
@@ -16,7 +18,11 @@ from sync.receiver.metrics import COMMIT_BOUNDS_S, PREFIX, Metrics
 from sync.receiver.server import ListenAddress, bind_socket, running_receiver
 from sync.receiver.tls import ensure_own_certificate
 from sync.segment import MAX_FILE
+from sync.storage import object_store
+from sync.storage.locations import open_storage
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+from tests.helpers.object_store import BUCKET, FaultyProxy, environment
+from tests.helpers.stored import stored
 
 _SAMPLE = re.compile(r'([a-z_]+)((?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([-+0-9.e]+|\+Inf)')
 
@@ -140,3 +146,40 @@ async def test_health_page_and_liveness(receiver: tuple[Client, str]) -> None:
         assert (await sender.put(segment(name), name)).status == 201
     assert await fetch(f"{url}/health") == (503, "application/json", '{"status": "full"}')
     assert await fetch(f"{url}/live") == (200, "application/json", '{"status": "live"}')
+
+
+async def test_a_bucket_that_is_away_is_answered_503_and_shown(
+    tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "RETRIES", 0)
+    tokens = make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    limits = ReceiverLimits(retry_after_s=3600, spool_bytes=MAX_FILE + 1)
+    with (
+        FaultyProxy(s3, Random(1)).running() as proxy,
+        bind_socket(ListenAddress(HOST, 0)) as listener,
+    ):
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        remote = open_storage(f"s3://{BUCKET}/fleet")
+        url = "http://{}:{}".format(*listener.getsockname())
+        own = ensure_own_certificate(folder)
+        async with (
+            running_receiver(
+                folder, ListenAddress(HOST, 0), own, limits, listener, remote
+            ) as address,
+            client(address, tokens, folder.pki / "ca.pem") as sender,
+        ):
+            assert (await sender.put(segment())).status == 201
+            assert stored(remote, "landing").values()
+            proxy.kinds, proxy.share = ("503",), 1.0
+            answer = await sender.head()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "3600")
+            assert (await fetch(f"{url}/health"))[0] == 200, "the spool has room"
+            other = identity(4, 6)
+            assert (await sender.put(segment(other), other)).status == 201
+            assert (await sender.put(segment(other), other)).status == 200
+            status, _, text = await fetch(f"{url}/health")
+            assert (status, json.loads(text)) == (503, {"status": "away"})
+            samples = parse_samples((await fetch(f"{url}/metrics"))[2])
+            assert samples["spooled_bytes"] == len(segment(other))

@@ -14,9 +14,11 @@ from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.segment_import import MAX_DEPTH
 from sync.segment import MAX_FILE, identity_path
-from tests.helpers.fleet import GATEWAY, OTHER, contents, identity, make_fleet, segment
+from sync.storage.locations import open_storage
+from tests.helpers.fleet import GATEWAY, OTHER, contents, identity, landed, make_fleet, segment
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import put
+from tests.helpers.object_store import BUCKET
 
 
 @pytest.fixture
@@ -193,3 +195,14 @@ def test_import_keeps_the_reserve_free(
 def test_import_without_path_is_wrong_usage(folder: FleetFolder) -> None:
     assert run(folder).returncode == 2
     assert run(folder, folder.root / "missing").returncode == 2
+
+
+def test_segments_are_imported_into_a_bucket(folder: FleetFolder, stick: Path, s3: str) -> None:
+    put(stick / "1.seg", segment())
+    put(stick / "2.seg", segment(text="pump off"))
+    uri = f"s3://{BUCKET}/fleet"
+    completed = run(folder, stick, "--landing", f"{uri}/landing")
+    assert (completed.returncode, completed.stdout) == (0, "new 1  same 0  other 1  bad 0\n")
+    assert f"kept as {uri}/aside/" in completed.stderr
+    assert landed(open_storage(uri)) == {identity(): segment()}
+    assert contents(folder.landing) == {}
