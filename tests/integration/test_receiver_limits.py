@@ -18,6 +18,7 @@ from sync.receiver.limits import ReceiverLimits
 from sync.receiver.server import ListenAddress, bind_socket, running_receiver
 from sync.receiver.tls import ensure_own_certificate
 from tests.helpers.fleet import (
+    GATEWAY,
     HOST,
     OTHER,
     Answer,
@@ -29,6 +30,7 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
+from tests.helpers.fleet_tables import put
 from tests.helpers.raw_put import (
     close,
     partial_path,
@@ -198,9 +200,7 @@ async def test_start_cleans_up_and_reports_damaged_records(
     folder = FleetFolder(tmp_path / "fleet")
     make_fleet(folder.root)
     (folder.gateways / f"{OTHER}.json").write_text("{")
-    leftover = folder.incoming / "serve" / "0.part"
-    leftover.parent.mkdir()
-    leftover.write_bytes(b"half")
+    leftover = put(folder.incoming / "partial" / GATEWAY / "0.part", b"half", at=1)
     async with running_receiver(
         folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits()
     ):

@@ -35,8 +35,8 @@ def listed(storage: Storage, folder: str = "", suffix: str = "") -> list[tuple[s
 
 
 def test_files_are_created_whole_and_once(storage: Storage) -> None:
-    storage.create(ODD, b"one")
-    storage.create(ODD, b"one")
+    assert storage.create(ODD, b"one") is True
+    assert storage.create(ODD, b"one") is False
     with pytest.raises(FileExistsError, match=r"x\.json"):
         storage.create(ODD, b"two")
     assert storage.read(ODD) == b"one"
@@ -48,6 +48,44 @@ def test_files_are_created_whole_and_once(storage: Storage) -> None:
         storage.read("none")
 
 
+def test_a_part_of_a_file_is_read(storage: Storage) -> None:
+    storage.create("x", b"abcdef")
+    storage.create("empty", b"")
+    parts = [storage.read("x", start) for start in (0, 2, -2, -9)]
+    assert parts == [b"abcdef", b"cdef", b"ef", b"abcdef"]
+    assert (storage.read("empty", -2), storage.read("empty", 2)) == (b"", b"")
+    with pytest.raises(FileNotFoundError):
+        storage.read("none", -2)
+
+
+def test_a_file_that_is_moved_away_while_it_is_created_is_an_error_of_its_own(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.create("x", b"one")
+    read, removed = type(storage).read, list[str]()
+
+    def remove_and_read(self: Storage, path: str, start: int = 0) -> bytes:
+        if not removed:
+            removed.append(path)
+            storage.move({"x": "y"})
+        return read(self, path, start)
+
+    monkeypatch.setattr(type(storage), "read", remove_and_read)
+    with pytest.raises(FileNotFoundError):
+        storage.create("x", b"two")
+
+
+def test_temporary_files_of_dead_processes_are_removed(storage: Storage) -> None:
+    storage.create("a/x", b"1")
+    if isinstance(storage, LocalStorage):
+        put(storage.root / "a" / ".0.part", b"", at=1)
+        put(storage.root / "a" / ".1.part", b"")
+        assert storage.clean("a") == 1
+    assert (storage.clean("a"), storage.clean("none")) == (0, 0)
+    storage.make_durable(["a/x"])
+    assert listed(storage) == [("a/x", 1)]
+
+
 def test_listings_leave_out_hidden_files_and_other_folders(storage: Storage) -> None:
     now = time.time()
     for path in (ODD, "a/.hidden/y.json", "a/_hidden.json", "ab/x.json", "a/z.seg"):
@@ -55,6 +93,10 @@ def test_listings_leave_out_hidden_files_and_other_folders(storage: Storage) -> 
     assert listed(storage, "none") == []
     assert listed(storage, "a", ".json") == [(ODD, len(ODD.encode()))]
     assert [path for path, _ in listed(storage)] == [ODD, "a/z.seg", "ab/x.json"]
+    names = ["1-3", "10-12", "2", "r1", "r2"]
+    for name in reversed(names):
+        storage.create(f"lane/{name}", b"")
+    assert [file.path for file in storage.files("lane")] == [f"lane/{name}" for name in names]
     [file] = storage.files("a", ".seg")
     assert abs(file.modified - now) < 60
     assert round(file.modified, 3) == file.modified
