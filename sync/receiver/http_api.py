@@ -19,7 +19,6 @@ from sync.receiver.authentication import Authenticator
 from sync.receiver.client_certificates import MAX_REQUEST_BYTES, SigningRequestError, renew
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.http_errors import HttpError
-from sync.receiver.incoming_files import IncomingFile
 from sync.receiver.landing import Landing, LandingResult, Outcome, VerifiedSegment, verify
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.log_throttle import LogThrottle
@@ -142,8 +141,8 @@ class HttpApi:
         await self._in_thread(self._quota.reserve, headers.length)
         is_new = False
         try:
-            async with self._uploads.receive(request, identity.gateway, headers) as incoming:
-                segment = await self._in_thread(_verify, incoming, identity, headers.body_sha256)
+            async with self._uploads.receive(request, identity.gateway, headers) as body:
+                segment = await self._in_thread(_verify, body, identity, headers.body_sha256)
                 landed = await self._in_thread(self._land, segment)
                 is_new = landed.outcome is Outcome.NEW
         finally:
@@ -235,13 +234,12 @@ class HttpApi:
         return self._uploads.unavailable("storage", "the centre cannot store segments now")
 
 
-def _verify(incoming: IncomingFile, identity: Identity, body_sha256: bytes) -> VerifiedSegment:
+def _verify(body: bytes, identity: Identity, body_sha256: bytes) -> VerifiedSegment:
     """Verify a complete body. Raises HttpError and SegmentError."""
-    data = incoming.take()
-    if sha256(data).digest() != body_sha256:
+    if sha256(body).digest() != body_sha256:
         text = f"the SHA-256 of the body is not that of {SHA256_HEADER}"
         raise HttpError(400, "sha256", text)
-    segment = verify(data)
+    segment = verify(body)
     if segment.identity != identity:
         text = "the path and the segment's header name different segments"
         raise HttpError(400, "name", text)

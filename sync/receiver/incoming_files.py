@@ -83,13 +83,13 @@ class IncomingFile:
                 raise
             self.size += len(data)
 
-    def take(self) -> bytes:
-        """Return the complete body. The file is not kept: a body is resumed until it is complete.
+    def take(self, rest: bytes | bytearray = b"") -> bytes:
+        """Return the complete body, which ends with `rest`; the file has what is before it.
 
-        Raises OSError.
+        The file is not kept: a body is resumed until it is complete. Raises OSError.
         """
         self.kept = False
-        return self.path.read_bytes()
+        return b"".join((self.path.read_bytes() if self.size else b"", rest))
 
     def close(self) -> None:
         """Wait for a write in progress, close the file, and remove it unless `kept`. Idempotent."""

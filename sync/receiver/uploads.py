@@ -181,8 +181,8 @@ class Uploads:
     @contextlib.asynccontextmanager
     async def receive(
         self, request: web.Request, gateway: str, headers: UploadHeaders
-    ) -> AsyncIterator[IncomingFile]:
-        """Receive a body and yield its complete file.
+    ) -> AsyncIterator[bytes]:
+        """Receive a body and yield it.
 
         An interrupted upload is kept so that it can be resumed. Raises HttpError.
         """
@@ -190,8 +190,8 @@ class Uploads:
             incoming = await self._open(gateway, headers)
             with self._sender(request, (gateway, headers.body_sha256), incoming):
                 try:
-                    await self._receive(request, incoming)
-                    yield incoming
+                    rest = await self._receive(request, incoming)
+                    yield await self._in_thread(incoming.take, rest)
                 finally:
                     await asyncio.shield(self._in_thread(incoming.close))
 
@@ -247,13 +247,16 @@ class Uploads:
             async with asyncio.timeout(self._limits.stall_timeout_s):
                 return await request.read()
 
-    async def _receive(self, request: web.Request, incoming: IncomingFile) -> None:
+    async def _receive(self, request: web.Request, incoming: IncomingFile) -> bytearray:
         with _body_errors():
             async with asyncio.timeout(self._limits.body_timeout_s):
-                await self._copy(request, incoming)
+                return await self._copy(request, incoming)
 
-    async def _copy(self, request: web.Request, incoming: IncomingFile) -> None:
-        """Write the body to its file; if the upload is interrupted, write the part that arrived."""
+    async def _copy(self, request: web.Request, incoming: IncomingFile) -> bytearray:
+        """Write a large body to its file, and return the rest, which may be the whole body.
+
+        If the upload is interrupted, write the part that arrived.
+        """
         buffer = bytearray()
         throughput = MinThroughput(
             self._limits.min_bytes_per_s, self._limits.min_throughput_window_s
@@ -266,9 +269,11 @@ class Uploads:
                 if len(buffer) >= self._limits.buffer_bytes:
                     full, buffer = buffer, bytearray()
                     await self._in_thread(incoming.write, full)
-        finally:
+        except BaseException:
             if buffer:
                 await asyncio.shield(self._in_thread(incoming.write, buffer))
+            raise
+        return buffer
 
     async def _read(self, request: web.Request) -> bytes:
         async with asyncio.timeout(self._limits.stall_timeout_s):

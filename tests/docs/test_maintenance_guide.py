@@ -74,10 +74,17 @@ def fleet(tmp_path: Path) -> FleetFolder:
 
 
 def rows(fleet: FleetFolder) -> Rows:
-    """Return the rows of both tables, without those of refused files and the batches' numbers."""
+    """Return the rows of both tables, without those of refused files and the batches' numbers.
+
+    Without, too, what the archive has added to a file's name.
+    """
     events, segments = stored_rows(fleet)
-    kept = [row | {"batch": None} for row in segments if row["fate"] in ("accepted", "duplicate")]
-    return events, kept
+    kept = [
+        row | {"batch": None, "path": re.sub(r"/r\d{19}\.", "/", row["path"])}
+        for row in segments
+        if row["fate"] in ("accepted", "duplicate")
+    ]
+    return events, sorted(kept, key=lambda row: (row["path"], row["fate"]))
 
 
 def test_the_tables_are_rebuilt_from_the_archive(fleet: FleetFolder) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import aiohttp
 import pytest
@@ -39,6 +40,9 @@ from tests.helpers.raw_put import (
     start_upload,
     wait_for_partial_files,
 )
+
+LARGE = Random(1).randbytes(300_000).hex()
+"""A text that does not fit into the buffer of an upload."""
 
 
 async def test_too_large_body_answers_413_before_it_is_sent(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ async def test_full_or_failing_disk_lands_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, call, refuse)
-        answer = await centre.client.put(segment())
+        answer = await centre.client.put(segment(text=LARGE))
     assert (answer.status, answer.body["reason"]) == (status, reason)
     assert int(answer.headers["retry-after"]) > 0
     assert "storage" in caplog.text
