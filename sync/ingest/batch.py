@@ -13,7 +13,7 @@ from typing import Any
 from deltalake.transaction import AddAction
 
 from sync.common.errors import FleetError
-from sync.ingest.ledger import Claim, Verdict, judge, related_claims
+from sync.ingest.ledger import Claim, Verdict, judge
 from sync.storage.locations import LANDING
 from sync.storage.storage import File
 from sync.tables.data_files import create_segments_file
@@ -26,8 +26,16 @@ Decode = Callable[[Sequence[File]], list[Row]]
 """A function that decodes files, as `sync.ingest.decoding.decode_files` does."""
 
 
+ReadLedger = Callable[[Snapshot, Sequence[Claim]], set[Claim]]
+"""A function that reads the ledger, as `sync.ingest.ledger.related_claims` does."""
+
+
 def ingest_batch(
-    files: Sequence[File], decode: Decode, fleet: FleetTables, on_step: Callable[[str], None]
+    files: Sequence[File],
+    decode: Decode,
+    read_ledger: ReadLedger,
+    fleet: FleetTables,
+    on_step: Callable[[str], None],
 ) -> Counts:
     """Ingest a batch into the tables of `fleet`; call `on_step` after each step.
 
@@ -36,7 +44,7 @@ def ingest_batch(
     on_step("began")
     snapshot = fleet.snapshot()
     decoded = decode(files)
-    rows = _judge((row for row in decoded if row["added"] is None), snapshot)
+    rows = _judge((row for row in decoded if row["added"] is None), snapshot, read_ledger)
     on_step("judged")
     counts = _counts(rows)
     added = _added(decoded)
@@ -51,7 +59,7 @@ def ingest_batch(
     return counts
 
 
-def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
+def _judge(rows: Iterable[Row], snapshot: Snapshot, read_ledger: ReadLedger) -> list[Row]:
     """Decide the result for each file, in the order of arrival; return rows of `SEGMENTS`."""
     rows = sorted(rows, key=itemgetter("arrived", "path"))
     claims = {
@@ -59,7 +67,7 @@ def _judge(rows: Iterable[Row], snapshot: Snapshot) -> list[Row]:
         for row in rows
         if row["reason"] is None and row["path"].startswith(f"{LANDING}/")
     }
-    known = related_claims(snapshot, list(claims.values())) if claims else ()
+    known = read_ledger(snapshot, list(claims.values())) if claims else ()
     verdicts = dict(zip(claims, judge(claims.values(), known), strict=True))
     return [
         row | _result(row, verdicts.get(row["path"])) | {"batch": snapshot.batch + 1}

@@ -21,9 +21,11 @@ from pyspark.sql import SparkSession
 from sync.common.errors import FleetError, LeaseError
 from sync.common.progress import Progress, no_progress
 from sync.ingest.archive import IngestedFile, archive_files, waiting_files
-from sync.ingest.batch import Decode, ingest_batch
+from sync.ingest.batch import Decode, ReadLedger, ingest_batch
 from sync.ingest.decoding import decode_files
 from sync.ingest.decoding_tasks import decode_in_tasks
+from sync.ingest.ledger import related_claims
+from sync.ingest.ledger_tasks import related_in_tasks
 from sync.storage.locations import FleetStorage
 from sync.storage.storage import Storage
 from sync.tables.delta import EVENTS, SEGMENTS, Counts, FleetTables
@@ -89,18 +91,19 @@ def ingest_waiting(
         _require_text(waiting)
         files = sorted(waiting.values(), key=lambda file: (file.modified, file.path))
         few = len(files) <= here_files and sum(file.size for file in files) <= HERE_BYTES
-        decode: Decode = (
-            partial(decode_files, segments, places.tables)
-            if few
-            else partial(decode_in_tasks, session(), segments, places.tables)
-        )
+        decode: Decode = partial(decode_files, segments, places.tables)
+        read_ledger: ReadLedger = related_claims
+        if not few:
+            decode = partial(decode_in_tasks, session(), segments, places.tables)
+            read_ledger = partial(related_in_tasks, session())
         try:
             for at in range(0, len(files), batch_files):
                 if control.stopping.is_set():
                     break
                 control.progress("ingesting files", at, len(files))
                 chosen = files[at : at + batch_files]
-                committed.append(ingest_batch(chosen, decode, fleet, control.on_step))
+                counts = ingest_batch(chosen, decode, read_ledger, fleet, control.on_step)
+                committed.append(counts)
         except LeaseError:
             raise
         except (FleetError, OSError, PySparkException, Py4JError) as error:

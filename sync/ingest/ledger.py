@@ -106,25 +106,47 @@ def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
 
 
 def related_claims(ledger: Snapshot, offered: Sequence[Claim]) -> set[Claim]:
-    """Return the accepted claims that can conflict with an `offered` claim: those that can have a
-    sequence number in common with it, and those with the same digest of the previous segment.
+    """Return the accepted claims that can conflict with an `offered` claim."""
+    chosen, select = accepted_by(offered), Related(offered).select
+    return {
+        Claim(**row)
+        for batch in ledger.segment_batches(Claim._fields, chosen)
+        for row in select(pa.Table.from_batches([batch])).to_pylist()
+    }
 
-    The numbers are divided into spans of `MAX_EVENTS`: a segment touches at most two. Claims with a
-    number in common have a span in common, and a join on equal spans is faster than on ranges.
+
+def accepted_by(offered: Iterable[Claim]) -> pc.Expression:
+    """Return the filter for the accepted claims of the gateways of some claims."""
+    gateways = pa.array({each.gateway for each in offered})
+    return (pc.field("fate") == "accepted") & pc.field("gateway").isin(gateways)
+
+
+class Related:
+    """Selects the claims that can conflict with an offered one.
+
+    These can have a sequence number in common with it, or have the same digest of the previous
+    segment. The numbers are divided into spans of `MAX_EVENTS`: a segment touches at most two.
+    Claims with a number in common have a span in common, and a join on equal spans is faster than
+    on ranges. Of the claims in a span, those between its first and its last offered number are
+    selected.
     """
-    claims = pa.Table.from_pylist([each._asdict() for each in offered])
-    spans = pa.concat_tables(_with_span(claims, end).select(_SPAN) for end in _ENDS)
-    spans = spans.group_by(_SPAN).aggregate([])
-    chosen = (pc.field("fate") == "accepted") & pc.field("gateway").isin(claims["gateway"])
-    related: set[Claim] = set()
-    for batch in ledger.segment_batches(Claim._fields, chosen):
-        rows = pa.Table.from_batches([batch])
-        found = [_with_span(rows, end).join(spans, _SPAN, join_type="left semi") for end in _ENDS]
-        found.append(rows.filter(pc.field("previous").isin(claims["previous"])))
-        related.update(
-            Claim(**row) for each in found for row in each.select(Claim._fields).to_pylist()
+
+    def __init__(self, offered: Sequence[Claim]) -> None:
+        claims = pa.Table.from_pylist([each._asdict() for each in offered])
+        spans = pa.concat_tables(_with_span(claims, end) for end in _ENDS)
+        self._spans = spans.group_by(_SPAN).aggregate([("first_seq", "min"), ("last_seq", "max")])
+        self._previous = claims["previous"]
+
+    def select(self, claims: pa.Table) -> pa.Table:
+        """Select rows; both tables have the columns `Claim`. A row may be selected twice."""
+        near = pa.concat_tables(
+            _with_span(claims, end).join(self._spans, _SPAN, join_type="inner") for end in _ENDS
+        ).filter(
+            (pc.field("first_seq") <= pc.field("last_seq_max"))
+            & (pc.field("last_seq") >= pc.field("first_seq_min"))
         )
-    return related
+        following = claims.filter(pc.field("previous").isin(self._previous))
+        return pa.concat_tables(each.select(Claim._fields) for each in (near, following))
 
 
 def _with_span(claims: pa.Table, end: str) -> pa.Table:

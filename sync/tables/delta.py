@@ -26,7 +26,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
-from pyarrow import fs
+from pyarrow import dataset, fs
 
 from sync.common.errors import FleetError, LeaseError
 from sync.storage.local import LocalStorage
@@ -193,6 +193,20 @@ class Snapshot:
         self, columns: Sequence[str], filter: Any = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `read_segments`. Raises FleetError if a file cannot be read."""
+        for file, schema in self._segment_fragments(filter):
+            try:
+                yield from file.to_batches(schema, columns=list(columns), filter=filter)
+            except (pa.ArrowException, OSError) as error:
+                path = self.storage.uri(f"{SEGMENTS}/{file.path}")
+                msg = f"{path} is missing or damaged ({_line(error)}); {GUIDE}"
+                raise FleetError(msg) from error
+
+    def segment_files_with(self, filter: Any) -> dict[str, int]:
+        """Return the files of `segments` that can have rows for `filter`: their sizes by path."""
+        paths = [f"{SEGMENTS}/{file.path}" for file, _ in self._segment_fragments(filter)]
+        return {path: self.sizes[path] for path in paths}
+
+    def _segment_fragments(self, filter: Any) -> Iterator[tuple[dataset.Fragment, pa.Schema]]:
         if self.segments is None:
             return
         files = None
@@ -201,12 +215,7 @@ class Snapshot:
         with delta_errors(self.storage):
             rows = self.segments.to_pyarrow_dataset(filesystem=files)
         for file in rows.get_fragments(filter):
-            try:
-                yield from file.to_batches(rows.schema, columns=list(columns), filter=filter)
-            except (pa.ArrowException, OSError) as error:
-                path = self.storage.uri(f"{SEGMENTS}/{file.path}")
-                msg = f"{path} is missing or damaged ({_line(error)}); {GUIDE}"
-                raise FleetError(msg) from error
+            yield file, rows.schema
 
 
 class FleetTables:
