@@ -7,6 +7,7 @@ clocks are years behind or ahead. No two segments contradict each other.
 from __future__ import annotations
 
 import shutil
+from base64 import b64encode
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -48,11 +49,15 @@ class Row(NamedTuple):
 
 
 class FaultyLanding:
-    """Seals segments of some lanes and lands them; `sealed` has all of them, with their bytes."""
+    """Seals segments of some lanes and lands them; `sealed` has all of them, with their bytes.
 
-    def __init__(self, fleet: FleetFolder, chance: Random) -> None:
+    With `padding`, each event has so many bytes of random text, which cannot be compressed.
+    """
+
+    def __init__(self, fleet: FleetFolder, chance: Random, padding: int = 0) -> None:
         self._fleet = fleet
         self._chance = chance
+        self._padding = padding
         self._lanes = [Lane(gateway=name, lane=lane) for name in CLOCKS for lane in LANES]
         self._times = dict(CLOCKS)
         self._pending: list[tuple[Identity, bytes]] = []
@@ -64,7 +69,8 @@ class FaultyLanding:
         """Seal a segment of each lane, and land most of the pending segments, in any order."""
         for lane in self._lanes:
             count = self._chance.randint(1, 6)
-            self._pending.append(lane.seal(some_events(count, start=self._times[lane.gateway])))
+            events = some_events(count, start=self._times[lane.gateway])
+            self._pending.append(lane.seal(list(map(self._padded, events))))
             self.sealed.append(self._pending[-1])
         for name in self._times:
             self._times[name] += self._chance.randrange(DAY_MS // 2)
@@ -73,6 +79,10 @@ class FaultyLanding:
         landing, self._pending = self._pending[keep:], self._pending[:keep]
         for segment in landing:
             self._land(*segment)
+
+    def _padded(self, event: Event) -> Event:
+        random = b64encode(self._chance.randbytes(self._padding)).decode()
+        return event._replace(text=f"{event.text}{random}")
 
     def _land(self, identity: Identity, data: bytes) -> None:
         path = self._fleet.landing / segment_path(identity)

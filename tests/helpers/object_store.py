@@ -9,7 +9,7 @@ import sys
 import threading
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,7 +106,7 @@ class FaultyProxy(ThreadingHTTPServer):
     """An HTTP proxy before a server. `faults` counts what it did, by kind.
 
     It fails a `share` of the requests, at random: at most `count`, and with `only`, those whose
-    method it is.
+    method it is. `on_fault` is called before each fault, with the client's port.
     """
 
     daemon_threads = True
@@ -119,6 +119,7 @@ class FaultyProxy(ThreadingHTTPServer):
         self.kinds: tuple[str, ...] = FAULTS
         self.only = ""
         self.count = 10**9
+        self.on_fault: Callable[[int], None] = lambda port: None
         self.faults: Counter[str] = Counter()
         self._dice = dice
         self._lock = threading.Lock()
@@ -154,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_request(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.choose(self.command)
+        if fault:
+            self.server.on_fault(self.client_address[1])
         if fault == "silence":
             self.close_connection = True
             self.connection.recv(1)  # until the client closes the connection

@@ -1,110 +1,125 @@
-"""The zip of `make spark-package` on a cluster of a master and two workers."""
+"""An ingest by `spark-submit` on a standalone cluster.
+
+Driver and executors share a bucket alone. A worker is killed with its executor while that writes a
+file.
+"""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
-import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
-from sync.common.fleet_folder import FleetFolder
-from sync.tables.delta import local_tables
-from sync.tables.java import find_java
-from sync.tables.tables import read_events
-from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting_segments
+from sync.ingest.ingest import HERE_BYTES
+from sync.storage.locations import FleetStorage, StorageOptions
+from tests.helpers.faulty_landing import FaultyLanding
+from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.jvm import FAST_JVM
+from tests.helpers.local_ingest import check
+from tests.helpers.object_store import BUCKET, FaultyProxy, download, environment, upload
+from tests.helpers.spark_cluster import HOME, Cluster, Worker, spark_cluster
 from tests.helpers.spark_package import DEPLOY, spark_package
 
 pytestmark = pytest.mark.spark
 
-SPARK = Path(pyspark.__file__).parent
 LIMIT_S = 600
+
+PADDING = 400_000
+"""Bytes of text of an event: a few segments are more than the driver decodes itself."""
+
+LANDING, TABLES = f"s3://{BUCKET}/landing", f"s3://{BUCKET}/tables"
+
+URIS = ("--landing", LANDING, "--tables", TABLES)
+
+
+@pytest.fixture
+def places(s3: str) -> FleetStorage:
+    return StorageOptions(None, LANDING, TABLES).open()
+
+
+class Deadly:
+    """Kills the worker whose executor has made a request, given by its port, once."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self.killed: list[Worker] = []
+
+    def __call__(self, port: int) -> None:
+        self.killed += [worker for worker in self._workers if worker.has_port(port)]
+        for worker in self.killed:
+            worker.kill()
 
 
 @contextmanager
-def daemon(name: str, marker: str, environ: dict[str, str], *args: str) -> Iterator[str]:
-    """Run one of Spark's daemons; yield the first line of its log that contains `marker`."""
-    process = subprocess.Popen(
-        [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *args],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environ,
-    )
-    limit = threading.Timer(LIMIT_S, process.kill)
-    limit.start()
-    try:
-        assert process.stderr is not None
-        line = next((line for line in process.stderr if marker in line), "")
-        assert line, f"{name} never logged {marker!r}"
-        rest = threading.Thread(target=process.stderr.read)
-        rest.start()
-        yield line
-    finally:
-        process.terminate()
-        process.wait(timeout=LIMIT_S)
-        limit.cancel()
-    rest.join(LIMIT_S)
-    process.stderr.close()
+def dying_worker(server: str, cluster: Cluster, seed: int) -> Iterator[FaultyProxy]:
+    """Run a proxy for executors, which kills a worker when its executor writes the first file.
+
+    The store has the file, but nobody gets its answer.
+    """
+    with FaultyProxy(server, Random(seed)).running() as proxy:
+        deadly = Deadly(cluster.workers)
+        proxy.share, proxy.count, proxy.only, proxy.kinds = 1, 1, "PUT", ("lost",)
+        proxy.on_fault = deadly
+        yield proxy
+        assert len(deadly.killed) == 1
+        [killed] = deadly.killed
+        assert killed.process.wait(LIMIT_S) == -9
 
 
-@pytest.mark.long
-def test_an_ingest_on_a_cluster(spark: SparkSession, fleet: FleetFolder, tmp_path: Path) -> None:
-    package = spark_package(tmp_path / "dist")
-    lanes = [Lane(gateway=f"gw-{at:03}.example") for at in range(5)]
-    for lane in lanes:
-        for _ in range(4):
-            land(fleet, lane.seal(some_events(50)))
-    put(fleet.landing / "x.seg", b"spoiled" * 9)
-    java = find_java(os.environ, tmp_path / "java")
-    environ = os.environ | {
-        "JAVA_HOME": str(java),
-        "SPARK_HOME": str(SPARK),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "JDK_JAVA_OPTIONS": FAST_JVM,
+def submit(
+    cluster: Cluster, store: str, folder: Path, *words: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """Run `fieldpost-fleet` on the cluster, with executors that reach the bucket at `store`."""
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": folder / "driver",
+        "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "2",
+        **{f"spark.executorEnv.{name}": value for name, value in environment(store).items()},
     }
-    address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    with ExitStack() as stack:
-        log_line = stack.enter_context(
-            daemon("master.Master", "Starting Spark master at", environ, *address)
-        )
-        master = log_line.rpartition(" at ")[2].strip()
-        small = ("--cores", "1", "--memory", "600m", "--work-dir")
-        for number in range(2):
-            args = (*address, *small, str(tmp_path / f"worker-{number}"), master)
-            stack.enter_context(daemon("worker.Worker", "Successfully registered", environ, *args))
-        done = subprocess.run(
-            [
-                *(SPARK / "bin" / "spark-submit", "--master", master),
-                *("--conf", "spark.driver.host=127.0.0.1"),
-                *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-                *("--conf", "spark.ui.enabled=false"),
-                *("--conf", "spark.executor.memory=512m"),
-                *("--py-files", package, DEPLOY / "fleet.py", "ingest", "--json"),
-                *("--landing", f"file:{fleet.landing}", "--tables", f"file:{fleet.tables}"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-            env=environ,
-            cwd=tmp_path,
-        )
+    return subprocess.run(
+        [
+            *(HOME / "bin" / "spark-submit", "--master", cluster.master),
+            *(word for each in settings.items() for word in ("--conf", "{}={}".format(*each))),
+            *("--py-files", spark_package(folder / "dist"), DEPLOY / "fleet.py", *words),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+        env=cluster.environment,
+        cwd=folder,
+    )
+
+
+def land(places: FleetStorage, folder: Path, seed: int) -> FaultyLanding:
+    """Upload so many segments that the driver does not decode them itself."""
+    arriving = fleet_folder(folder)
+    landing = FaultyLanding(arriving, Random(seed), PADDING)
+    while sum(path.stat().st_size for path in arriving.landing.rglob("*.seg")) <= HERE_BYTES:
+        landing.fill()
+    landing.fill(all_of_it=True)
+    upload(arriving, places.segments)
+    return landing
+
+
+def test_an_ingest_whose_worker_is_killed_equals_the_truth(
+    s3: str, places: FleetStorage, tmp_path: Path, seed: int
+) -> None:
+    landing = land(places, tmp_path / "arriving", seed)
+    with (
+        spark_cluster(2, tmp_path / "cluster", options=FAST_JVM) as cluster,
+        dying_worker(s3, cluster, seed) as proxy,
+    ):
+        done = submit(cluster, proxy.url, tmp_path, "ingest", *URIS)
         assert done.returncode == 0, done.stderr[-3000:]
-    assert '"segments": 20, "events": 1000, "duplicates": 0, "quarantined": 1' in done.stdout
-    # two executors, one on each worker, did the work
-    assert all(list(tmp_path.glob(f"worker-{number}/app-*/*")) for number in range(2))
-    events = read_events(spark, local_tables(fleet.tables).snapshot())
-    rows = sorted(tuple(row) for row in events.select("gateway", "seq").collect())
-    assert rows == sorted((lane.gateway, seq) for lane in lanes for seq in range(1, 201))
-    assert waiting_segments(fleet) == set()
+    assert done.stdout.startswith("ingested ")
+    check(download(places.segments, tmp_path / "copy"), landing)
