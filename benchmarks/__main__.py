@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    cluster,
     commits,
     exchanges,
     history,
@@ -56,9 +57,10 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "history": history.measure,
     "reports": reports.measure,
     "seconds": seconds.measure,
+    "cluster": cluster.measure,
 }
 
-SPARK: Final = ("ingest", "history", "reports", "seconds")
+SPARK: Final = ("ingest", "history", "reports", "seconds", "cluster")
 """Topics that need Java."""
 
 
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'quick run: ' if options.quick else ''}{', '.join(options.topics)}", flush=True)
     missed = False
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        settings = report.Settings(Path(folder).resolve(), options.quick)
+        settings = report.Settings(Path(folder).resolve(), options.quick, options.share)
         head = machine.describe(settings.folder)
         for name in options.topics:
             began = time.perf_counter()
@@ -91,6 +93,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; default: all"
     )
     parser.add_argument("--quick", action="store_true", help="only check that the topics run")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="part of the full sizes of `cluster`"
+    )
     parser.add_argument("--results", type=Path, default=report.RESULTS, help="folder for the pages")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="folder on the measured disk")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Benchmark: the ingest against Spark's JSON reader, with growing data, and with two workers.
+"""Benchmark: the ingest against Spark's JSON reader, and with growing data.
 
 Segments have 500 readings unless stated otherwise, come from 100 simulated gateways, and are linked
 into the landing of a new fleet folder for each run. The session is warm; its start is not counted.
@@ -23,7 +23,6 @@ from benchmarks.ingest_page import (
     against_blocks,
     goal,
     growth_blocks,
-    workers_blocks,
 )
 from benchmarks.report import Settings, Topic
 from firmware_sim.fleet.settings import FleetSettings
@@ -57,9 +56,6 @@ BEFORE: Final = 20
 
 ROUNDS: Final = 5
 
-CLUSTERS: Final = 3
-"""Clusters of each number of workers."""
-
 
 class Pool(NamedTuple):
     """Segments to take in order of arrival, and their folder."""
@@ -69,7 +65,7 @@ class Pool(NamedTuple):
 
 
 def measure(settings: Settings) -> Topic:
-    """Measure all three."""
+    """Measure both."""
     gateways, days = round(settings.choose(GATEWAYS, 4)), round(settings.choose(DAYS, 1))
     pool = pool_of(settings, fleet_data.fleet(gateways, days), EVENTS)
     small = pool_of(
@@ -82,12 +78,7 @@ def measure(settings: Settings) -> Topic:
         for events, each in ((EVENTS, pool), (FULL, full))
     }
     growth = spark.in_new_process(_growth, settings, pool, small, wide)
-    workers = _workers(settings, pool)
-    blocks = (
-        *against_blocks(against),
-        *growth_blocks(growth, gateways),
-        *workers_blocks(workers),
-    )
+    blocks = (*against_blocks(against), *growth_blocks(growth, gateways))
     return Topic("ingest", "The ingest", blocks, [goal(*each) for each in against.items()])
 
 
@@ -103,9 +94,7 @@ def _growth_sizes(settings: Settings, pool: Pool) -> Sequence[int]:
 
 
 @contextmanager
-def _landed(
-    settings: Settings, files: Sequence[PooledSegment], pool: Pool
-) -> Iterator[FleetFolder]:
+def landed(settings: Settings, files: Sequence[PooledSegment], pool: Pool) -> Iterator[FleetFolder]:
     """Create a fleet folder in which these segments have landed; remove it at the end."""
     with tempfile.TemporaryDirectory(dir=settings.folder, ignore_cleanup_errors=True) as root:
         fleet = FleetFolder(Path(root) / "fleet")
@@ -139,8 +128,9 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
     return Run(counts.segments, counts.events, seconds, used, len(events), steps, *sizes)
 
 
-def _ingest_again(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
-    with _landed(settings, pool.files[:count], pool) as fleet:
+def ingest_again(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
+    """Ingest the first segments of a pool into a new fleet folder."""
+    with landed(settings, pool.files[:count], pool) as fleet:
         return ingest(session, fleet)
 
 
@@ -149,10 +139,10 @@ def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         counts = _growth_sizes(settings, pool)
-        _ingest_again(settings, session, pool, counts[0])
-        runs = [_ingest_again(settings, session, pool, count) for count in counts]
+        ingest_again(settings, session, pool, counts[0])
+        runs = [ingest_again(settings, session, pool, count) for count in counts]
         count = min(counts[-2], len(small.files), len(wide.files))
-        return [*runs, *(_ingest_again(settings, session, each, count) for each in (small, wide))]
+        return [*runs, *(ingest_again(settings, session, each, count) for each in (small, wide))]
 
 
 def _compare(settings: Settings, pool: Pool, most: int) -> list[Comparison]:
@@ -185,7 +175,7 @@ def _pairs(settings: Settings, sides: Sequence[Callable[[], Run]]) -> list[Compa
 
 
 def _ingest_pool(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
-    with _landed(settings, pool.files[:BEFORE], pool) as fleet:
+    with landed(settings, pool.files[:BEFORE], pool) as fleet:
         ingest(session, fleet)
         fleet_data.place(pool.root, pool.files[BEFORE : BEFORE + count], fleet.landing)
         return ingest(session, fleet)
@@ -199,23 +189,3 @@ def _json(settings: Settings, session: SparkSession, lines: Path, count: int) ->
         written = sum(1 for _ in Path(out).rglob("*.parquet"))
         events = session.read.parquet(f"{out}/events").count()
     return Run(count, events, seconds, used, written, {})
-
-
-def _workers(settings: Settings, pool: Pool) -> dict[int, list[Run]]:
-    """Measure one worker and two, alternating, each time on a new cluster."""
-    count = round(settings.choose(GROWTH[1], 20))
-    found: dict[int, list[Run]] = {1: [], 2: []}
-    for _ in range(round(settings.choose(CLUSTERS, 1))):
-        for workers, runs in found.items():
-            runs.append(spark.in_new_process(_on_cluster, settings, pool, workers, count))
-    return found
-
-
-def _on_cluster(settings: Settings, pool: Pool, workers: int, count: int) -> Run:
-    with (
-        tempfile.TemporaryDirectory(dir=settings.folder) as folder,
-        spark.cluster(workers, Path(folder)) as session,
-    ):
-        spark.warm(session)
-        _ingest_again(settings, session, pool, min(GROWTH[0], count))
-        return _ingest_again(settings, session, pool, count)

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks import spark
 from benchmarks.report import Goal, number, table
 
 FASTER: Final = 1.4
@@ -149,24 +148,4 @@ def _grown_row(run: Run) -> tuple[object, ...]:
         number(run.processor / run.events * 1e6),
         *steps,
         run.parquet,
-    )
-
-
-def workers_blocks(workers: Mapping[int, Sequence[Run]]) -> tuple[str, ...]:
-    """Describe the runs on a cluster, by the number of workers."""
-    one, two = ([run.seconds for run in runs] for runs in workers.values())
-    ratios = [a / b for a, b in zip(one, two, strict=True)]
-    return (
-        f"A standalone Spark cluster on this machine: a master, workers with one core and"
-        f" {spark.EXECUTOR_MEMORY} each, and the driver, which share the machine's cores."
-        f" {workers[1][0].events:,} events, after a warm-up run.",
-        table(
-            ("workers", "seconds", "us per event"),
-            [
-                (count, ", ".join(number(run.seconds) for run in runs), number(runs[-1].each * 1e6))
-                for count, runs in workers.items()
-            ],
-        ),
-        f"Two workers are {', '.join(f'{each:.2f}' for each in ratios)} times as fast as one"
-        " worker.",
     )

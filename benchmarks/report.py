@@ -31,10 +31,14 @@ class Topic(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The folder to use, on the disk to be measured, and whether the run is a smoke test."""
+    """The folder to use, on the disk to be measured, and whether the run is a smoke test.
+
+    `share` is the part of the full sizes that topics use whose sizes can be chosen.
+    """
 
     folder: Path
     quick: bool
+    share: float = 1.0
 
     def choose(self, full: float, quick: float) -> float:
         """Return the value for this kind of run."""

@@ -91,13 +91,13 @@ def _run_reports(
         began = time.perf_counter()
         ingest_waiting(lambda: session, places)
         ingested = time.perf_counter() - began
-        first = _report(session, fleet, out)
+        first = make_report(session, fleet, out)
         changed, unchanged = [], []
         for some in late:
             _land(some, fleet.landing)
             ingest_waiting(lambda: session, places)
-            changed.append(_report(session, fleet, out))
-            unchanged.append(_report(session, fleet, out))
+            changed.append(make_report(session, fleet, out))
+            unchanged.append(make_report(session, fleet, out))
     return ingested, [first], changed, unchanged
 
 
@@ -126,7 +126,8 @@ def _land(source: Path, landing: Path) -> None:
     shutil.copytree(source, landing, dirs_exist_ok=True)
 
 
-def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
+def make_report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportRun:
+    """Write a report; measure its parts."""
     began = time.perf_counter()
     snapshot = local_tables(fleet.tables).snapshot()
     kept = summarise(session, snapshot, SUMMARIES)

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import psutil
 
-from sync.tables.java import find_java
 from sync.tables.spark_session import spark_session
+from tests.helpers.spark_cluster import spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
-
-START_S: Final = 120.0
-"""Seconds until a Spark daemon is ready, and until it has ended."""
 
 EXECUTOR_MEMORY: Final = "1g"
 """Heap of an executor of the cluster."""
@@ -58,59 +51,12 @@ def processor() -> float:
 
 
 @contextmanager
-def cluster(workers: int, folder: Path) -> Iterator[SparkSession]:
-    """Run a session on a standalone cluster on this machine, with workers of one core each."""
-    import pyspark
+def cluster(workers: int, folder: Path, cores: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """Run a session on a standalone cluster on this machine, with workers of one core each.
 
-    java = find_java(os.environ, folder / "java")
-    environ = os.environ | {
-        "JAVA_HOME": str(java),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    with ExitStack() as stack:
-        text = stack.enter_context(
-            _daemon("master.Master", "Starting Spark master at", environ, *here)
-        )
-        master = text.rpartition(" at ")[2].strip()
-        for number in range(workers):
-            words = ("--cores", "1", "--memory", "2g", "--work-dir", str(folder / f"w{number}"))
-            ready = _daemon(
-                "worker.Worker", "Successfully registered", environ, *here, *words, master
-            )
-            stack.enter_context(ready)
-        extra = {"spark.master": master, "spark.executor.memory": EXECUTOR_MEMORY}
-        yield stack.enter_context(spark_session("fieldpost-benchmark", extra=extra))
-
-
-@contextmanager
-def _daemon(name: str, text: str, environ: Mapping[str, str], *words: str) -> Iterator[str]:
-    """Run a Spark daemon; yield the first line that contains `text`."""
-    command = [f"{environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}"]
-    process = subprocess.Popen(
-        [*command, *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(environ),
-    )
-    assert process.stderr is not None
-    limit = threading.Timer(START_S, process.kill)
-    limit.start()
-    try:
-        line = next((line for line in process.stderr if text in line), "")
-        limit.cancel()
-        if not line:
-            raise RuntimeError(f"{name} did not print {text!r}")
-        rest = threading.Thread(target=process.stderr.read)
-        rest.start()
-        yield line
-    finally:
-        limit.cancel()
-        process.terminate()
-        process.wait(START_S)
-    rest.join(START_S)
-    process.stderr.close()
+    `cores` is that of `spark_cluster`.
+    """
+    with spark_cluster(workers, folder, memory="2g", cores=cores) as running:
+        extra = {"spark.master": running.master, "spark.executor.memory": EXECUTOR_MEMORY}
+        with spark_session("fieldpost-benchmark", extra=extra) as session:
+            yield session
