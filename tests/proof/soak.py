@@ -65,7 +65,11 @@ LIMITS: Final[dict[str, object]] = {
 
 
 class Sample(NamedTuple):
-    """Resources that a gateway uses at a time in seconds; sizes are in bytes."""
+    """Resources that a gateway uses at a time in seconds; sizes are in bytes.
+
+    Memory is resident memory without the pages of files, such as programs, which the kernel takes
+    back and reads again.
+    """
 
     at: float
     memory: float
@@ -82,7 +86,9 @@ def sample(at: float, process: psutil.Process, folder: Path) -> Sample:
     file = folder / database.FILE_NAME
     sizes = [(folder / f"{file.name}{end}").stat().st_size for end in ("-wal", "")]
     with process.oneshot():
-        used = process.memory_info().rss, process.num_fds(), process.num_threads()
+        pages = process.memory_info()
+        memory = pages.rss - pages.shared
+        used = memory, process.num_fds(), process.num_threads()
     return Sample(at, *map(float, (*used, *sizes)))
 
 
@@ -223,8 +229,9 @@ def page(result: Result, head: str) -> str:
         f" certificates of devices, {changes.enrolments} enrolments with new credentials;"
         f" {result.segments:,} segments.",
         table(("", "largest", "slope per hour", "interval", "0?"), rows),
-        "Memory is resident bytes; the write-ahead log (`wal`) and the database are bytes of their"
-        " files. Some of the samples:",
+        "Memory is resident bytes without the pages of files, such as programs, which the kernel"
+        " takes back and reads again; the write-ahead log (`wal`) and the database are bytes of"
+        " their files. Some of the samples:",
         table(("minute", *MEASURES), course),
         "Time from sending a message until it is acknowledged:",
         table(("level", "messages", "median, ms", "99 %, ms", "largest, ms"), load.latencies(0.0)),
