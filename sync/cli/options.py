@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -34,6 +36,25 @@ tables_uri = click.option(
     "--tables",
     metavar="URI",
     help="Folder of the tables, if not in the fleet folder, such as s3://BUCKET/fleet/tables.",
+)
+
+
+def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        msg = f"{name} is no time zone; use a name such as Europe/Berlin or America/New_York"
+        raise click.BadParameter(msg) from None
+
+
+time_zone = click.option(
+    "--time-zone",
+    "zone",
+    default="UTC",
+    metavar="NAME",
+    callback=_zone,
+    help="Time zone of the times on the pages, such as Europe/Berlin. Days are UTC days, and times "
+    "in CSV and JSON are in UTC.  [default: UTC]",
 )
 
 

@@ -1,4 +1,4 @@
-"""The files of a report: the HTML pages, a CSV and a JSON file for each table, and report.json.
+"""The files of a report: the HTML pages, a CSV and a JSON file for each table, and JSON of it all.
 
 CSV and JSON contain the values as they were computed; times are in ISO 8601, UTC. Every file is
 replaced as a whole.
@@ -34,6 +34,9 @@ from sync.reports.shared.registry import REPORTS
 VERSION: Final = 1
 """Version of report.json: it increases when a field changes its meaning or is removed."""
 
+SUMMARY: Final = "summary.json"
+"""The file with what report.json has without its tables."""
+
 READABLE: Final = 0o644
 """The files' permissions, readable by all users: they contain no key and no message."""
 
@@ -58,7 +61,7 @@ def prepare_folder(folder: Path) -> None:
         msg = f"cannot write the report into {folder}: {os_error(error)}; choose another --out"
         raise FleetError(msg) from error
     names = [f"{report.name}.{suffix}" for report in REPORTS for suffix in ("csv", "json")]
-    for name in ("index.html", "report.json", *names):
+    for name in ("index.html", "report.json", SUMMARY, *names):
         if (folder / name).is_dir():
             msg = f"{folder / name} is a folder, but the report needs a file there; remove it"
             raise FleetError(msg)
@@ -88,7 +91,10 @@ def write_report(
         table = table_csv(report.table, findings[report.name], formulas=formulas)
         _write(folder / f"{report.name}.csv", table)
         _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
-    _write(folder / "report.json", report_json(findings))
+    document = report_document(findings)
+    _write(folder / "report.json", _json(document))
+    del document["tables"]
+    _write(folder / SUMMARY, _json(document))
     gateways = len(with_page(findings, only_problems=only_problems))
     pages = gateway_pages(
         findings, lambda name: read_plots(folder / PAGES / name), only_problems=only_problems

@@ -36,12 +36,13 @@ SUMMED: Final = (
 )
 """Columns of `completeness` whose sums over the fleet are part of the totals."""
 
-_TILES: Final = {
+ALARMS: Final = {
     "unexplained": "missing without explanation",
     "duplicates": "stored twice",
     "forks": "contradicting segments",
     "bad_segments": "invalid files",
 }
+"""Totals that should be zero, in the words of the fleet's page."""
 
 _STATE: Final = next(column for column in AVAILABILITY.columns if column.name == "state")
 
@@ -231,7 +232,7 @@ def tiles(findings: Findings, sums: Mapping[str, Any]) -> list[Figure]:
         tile("outages", "outages", sums["outages"]),
         *(tile(name, name, sums[name]) for name in ("events", "segments")),
         tile("missing", "missing events", sums["missing"]),
-        *(tile(name, word, sums[name], alarm=True) for name, word in _TILES.items()),
+        *(tile(name, word, sums[name], alarm=True) for name, word in ALARMS.items()),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The HTML pages of the report: one for the fleet, one for each gateway, and lists of gateways.
+"""The HTML pages of a report: one for the fleet, one for each gateway, and lists of gateways.
 
 A page needs no other file, no JavaScript and no network, and the same findings give the same bytes.
 """
@@ -48,8 +48,8 @@ TERMS: Final = {
 """Terms of Fieldpost that the pages use, with the explanations that they show."""
 
 _TEMPLATES: Final = (
-    *("base.html.jinja", "fleet.html.jinja", "gateway.html.jinja", "list.html.jinja"),
-    "parts.jinja",
+    *("base.html.jinja", "fleet.html.jinja", "fleets.html.jinja", "gateway.html.jinja"),
+    *("list.html.jinja", "parts.jinja"),
 )
 
 _TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
@@ -96,7 +96,7 @@ def fleet_page(
     problems = overview.find_problems(findings)
     sums = overview.totals(findings)
     pages = _paths(findings, only_problems=only_problems)
-    return _render(
+    return render(
         "fleet.html.jinja",
         findings,
         verdict=overview.verdict(problems, sums["events"]),
@@ -122,7 +122,7 @@ def list_pages(findings: Findings, *, only_problems: bool = False) -> Iterator[t
     for number, part in enumerate(parts):
         yield (
             part.page,
-            _render(
+            render(
                 "list.html.jinja",
                 findings,
                 part=part,
@@ -150,7 +150,7 @@ def gateway_pages(
         own, name = each[gateway], page_name(gateway)
         problems = overview.find_problems(own)
         received = sum(row["received"] for row in own["completeness"])
-        page = _render(
+        page = render(
             "gateway.html.jinja",
             findings,
             verdict=overview.verdict(problems, received),
@@ -219,7 +219,7 @@ def grouped(problems: Iterable[Problem]) -> list[Group]:
 
 def _group(weight: str, kind: str, remedy: str, problems: list[Problem]) -> Group:
     gateways = {problem.gateway for problem in problems if problem.gateway}
-    title = _HEADLINES[kind]
+    title = _HEADLINES.get(kind, kind)  # a report of several fleets may have newer kinds
     if len(gateways) > 1:
         title = f"{formats.plural(len(gateways), 'gateway')}: {title}"
     left = max(len(problems) - SHOWN - FOLDED, 0)
@@ -246,7 +246,8 @@ def breakable(name: str) -> Markup:
     return Markup(".<wbr>").join(name.split("."))
 
 
-def _render(template: str, findings: Findings, **more: Any) -> str:
+def render(template: str, findings: Findings, **more: Any) -> str:
+    """Render a page as of the time and in the time zone of `findings`."""
     as_of, zone = findings.as_of, findings.zone
     page = _ENVIRONMENT.get_template(template).render(
         as_of=formats.named_moment(as_of, zone),

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from sync.pages.files import write_report
-from sync.pages.overview import LISTED
+from sync.pages.fleets import FIGURES, Fleet, fleets_page
+from sync.pages.overview import LISTED, find_problems
 from sync.pages.page import fleet_page
 from tests.browser.chromium import DESKTOP, PAPER_PX, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
-from tests.helpers.sound_findings import GATEWAY, LANE, sound_findings
+from tests.helpers.sound_findings import GATEWAY, LANE, NOON, sound_findings
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 
@@ -153,6 +154,21 @@ def test_many_gateways_and_long_names_fit_a_phone(browser: Browser, tmp_path: Pa
     browser.open(page, PHONE)
     assert fits(browser)
     assert browser.evaluate("return document.querySelectorAll('.overview tbody tr').length") == 101
+
+
+def test_the_page_of_many_fleets_fits_a_phone_and_paper(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "index.html"
+    totals = dict.fromkeys(FIGURES, 1_234_567)
+    problems = find_problems(sample(8))
+    names = [f"fleet-{at:02d}.{'far-away.' * (at % 5)}example" for at in range(20)]
+    fleets = [Fleet(name, "", NOON, totals, problems) for name in names]
+    page.write_text(fleets_page(fleets, NOON), encoding="utf-8")
+    for screen in (PHONE, DESKTOP):
+        browser.open(page, screen)
+        assert fits(browser)
+    browser.open(page, (PAPER_PX, 700), media="print")
+    assert browser.evaluate(WIDER) == 0
+    assert browser.console_messages() == []
 
 
 def test_the_list_of_a_large_fleet_fits_a_phone_and_paper(browser: Browser, tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import click
 
 from sync.cli.gather import Selection, gather, report_session
-from sync.cli.options import fleet_dir
+from sync.cli.options import fleet_dir, time_zone
 from sync.common.fleet_folder import FleetFolder
 from sync.common.progress import Progress, progress_line
 
@@ -68,14 +67,6 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
         raise click.BadParameter(msg) from None
 
 
-def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
-    try:
-        return UTC if name == "UTC" else ZoneInfo(name)
-    except (LookupError, ValueError, OSError):
-        msg = f"{name} is no time zone; use a name such as Europe/Berlin or America/New_York"
-        raise click.BadParameter(msg) from None
-
-
 @click.command()
 @fleet_dir
 @click.option(
@@ -119,15 +110,7 @@ def _zone(_ctx: click.Context, _option: click.Parameter, name: str) -> tzinfo:
     help="Quota of each gateway's folder, for the growth forecast.  [default: the quota that the "
     "gateway reports, else 1 GiB]",
 )
-@click.option(
-    "--time-zone",
-    "zone",
-    default="UTC",
-    metavar="NAME",
-    callback=_zone,
-    help="Time zone of the times on the pages, such as Europe/Berlin. Days are UTC days, and times "
-    "in CSV and JSON are in UTC.  [default: UTC]",
-)
+@time_zone
 @click.option(
     "--csv-formulas",
     "formulas",

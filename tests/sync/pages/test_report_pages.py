@@ -250,6 +250,7 @@ def test_a_report_is_written_as_html_json_and_csv(tmp_path: Path) -> None:
     assert {path.name for path in page.parent.iterdir()} == {
         "index.html",
         "report.json",
+        "summary.json",
         "gateways",
         *(f"{report.name}.{form}" for report in REPORTS for form in ("csv", "json")),
     }
