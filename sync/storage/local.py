@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import functools
 import os
 import shutil
 import time
@@ -26,6 +27,10 @@ from sync.storage.storage import HIDDEN, File
 
 LEASE: Final = "lease"
 """The file of the lease (see `Storage.lease`), below the root."""
+
+MAX_SYNCED: Final = 4_096
+"""Maximum number of folders remembered as durable: the lanes of 1,300 gateways. Each takes less
+than 1 KiB."""
 
 ABANDONED_S: Final = 3_600.0
 """Age in seconds from which a temporary file is not in use any more: writing one takes seconds."""
@@ -80,7 +85,7 @@ class LocalStorage:
             if self.read(path) != data:
                 raise
             is_new = False
-        fsync_chain(self.root, target.parent)
+        self._sync(target.parent)
         return is_new
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
@@ -113,9 +118,15 @@ class LocalStorage:
             file = self.root / path
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-            folders.update(each for each in file.parents if each.is_relative_to(self.root))
-        for folder in sorted(folders, key=lambda each: -len(each.parts)):
-            fsync_folder(folder)
+            folders.add(file.parent)
+        for folder in folders:
+            self._sync(folder)
+
+    def _sync(self, folder: Path) -> None:
+        """Make the entries of a folder durable, and the folder itself."""
+        fsync_folder(folder)
+        if folder != self.root:
+            _sync_above(self.root, folder)
 
     def clean(self, folder: str) -> int:
         before, removed = time.time() - ABANDONED_S, 0
@@ -130,6 +141,15 @@ class LocalStorage:
         self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         busy = LeaseError(f"another command is at work on {self.root}; wait until it ends")
         return locked(self.root / LEASE, busy, wait_s)
+
+
+@functools.lru_cache(MAX_SYNCED)
+def _sync_above(root: Path, folder: Path) -> None:
+    """Make a folder below `root` durable, which another process may have created, once.
+
+    So a further file in it takes two fsyncs. `make_folders` syncs what this process creates anew.
+    """
+    fsync_chain(root, folder.parent)
 
 
 def _unless_absent(error: OSError) -> None:

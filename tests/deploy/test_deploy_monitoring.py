@@ -98,6 +98,7 @@ WELL: Final = {
     'refusals_total{rule="nodes"}': rising(1),
     'certificate_expiry_timestamp_seconds{certificate="server"}': steady(40 * DAY),
     "centre_disk_free_bytes": steady(1e9),
+    "centre_spooled_bytes": steady(0),
     "centre_certificate_expiry_timestamp_seconds": steady(40 * DAY),
 }
 """The metrics of a gateway and a receiver that work well; the names without `fieldpost_`."""
@@ -154,6 +155,7 @@ CASES: Final[dict[str, tuple[dict[str, str | None], set[str]]]] = {
         {'up{instance="centre",job="fieldpost-centre"}': lately(1, 0)},
         {"CentreDown"},
     ),
+    "centre spools": ({"centre_spooled_bytes": lately(0, 9)}, {"CentreSpools"}),
     "centre fills": ({"centre_disk_free_bytes": rising(-1e6, 2e8)}, {"CentreDiskFills"}),
     "receiver's certificate": (
         {"centre_certificate_expiry_timestamp_seconds": steady(14 * DAY)},

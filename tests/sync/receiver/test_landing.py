@@ -22,6 +22,7 @@ from sync.receiver.incoming_files import IncomingFile
 from sync.receiver.landing import Landing, LandingResult, Outcome, verify
 from sync.receiver.limits import ReceiverLimits
 from sync.segment import Identity, SegmentError, digest_of
+from sync.storage import local as module
 from sync.storage.local import LocalStorage
 from sync.storage.storage import Storage
 from sync.uplink.interfaces import HighWatermark
@@ -264,7 +265,12 @@ def test_file_and_folders_are_synced_before_acknowledgement(
     assert next(path for path in synced if path.endswith(".part")) == synced[3]
     assert synced[-len(folders) :] == folders
     assert folders[-1] == str(folder.root)
+    for data in (segment(), segment(identity(4, 6))):
+        synced.clear()
+        land(local, data)
+        assert synced[1:] == folders[:1], "the folders above are durable"
     synced.clear()
+    module._sync_above.cache_clear()  # another process
     land(local, segment())
     assert synced[1:] == folders, "the outcome `same` needs a durable file, too"
 
@@ -275,7 +281,7 @@ def test_found_segment_is_durable(folder: FleetFolder, local: Landing, synced: l
         path.write_bytes(segment())  # left by a process that stopped before it was durable
         synced.clear()
         assert local.find(identity()) is not None
-        assert synced[: 1 + len(folders_above(path))] == [str(path), *folders_above(path)]
+        assert synced == [str(path), *folders_above(path)]
         path.unlink()
 
 

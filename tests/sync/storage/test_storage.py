@@ -179,6 +179,18 @@ def test_a_conditional_put_whose_answer_is_lost_has_succeeded(
     assert storage.read("x") == b"one"
 
 
+def test_a_store_that_stays_silent_is_asked_no_longer_than_the_patience(
+    proxy: FaultyProxy,
+) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}/fleet", timedelta(seconds=0.2))
+    proxy.share, proxy.kinds = 1.0, ("silence",)
+    with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: "):
+        storage.create("x", b"")
+    with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: "):
+        storage.read("x")
+    assert proxy.faults.total() == 2
+
+
 def test_a_store_that_fails_at_random_loses_and_replaces_nothing(proxy: FaultyProxy) -> None:
     storage = ObjectStorage(f"s3://{BUCKET}")
     proxy.share, proxy.kinds = 0.2, ("500", "503", "lost", "503 after")
