@@ -64,18 +64,20 @@ def test_cuts_lose_what_was_acknowledged_before_it_was_synced(tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["gateway-mqtt", "rabbitmq"])
-def test_cuts_of_a_server_that_syncs_first_lose_nothing(name: str, tmp_path: Path) -> None:
-    """The cuts alone, without measurements."""
+@pytest.mark.parametrize(("name", "cuts"), [("gateway-mqtt", 10), ("rabbitmq", 2)])
+def test_cuts_of_a_server_that_syncs_first_lose_nothing(
+    name: str, cuts: int, tmp_path: Path
+) -> None:
+    """The cuts alone, without measurements. RabbitMQ starts slowly, so it has few."""
     built(native.LOAD)
     if find_program("strace") is None:
         pytest.skip("no strace (make interop-packages)")
     if not PEERS[name].is_installed(None):
         pytest.skip(f"no {PEERS[name].needs}")
-    plan = Plan(peers=[name], rounds=0, payloads=["log"], cuts=10)
+    plan = Plan(peers=[name], rounds=0, payloads=["log"], cuts=cuts)
     result = peers.run(plan, tmp_path)
     found = result.cuts[name]
-    assert (found.cuts, found.missing, found.refused, found.is_synced) == (10, 0, 0, True)
+    assert (found.cuts, found.missing, found.refused, found.is_synced) == (cuts, 0, 0, True)
     assert found.acknowledged > 0
     page = "\n".join(peers.topic(plan, result).blocks)
     assert page.count("|  |") == page.count(f"| {PEERS[name].label} |") == 1
