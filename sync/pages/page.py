@@ -32,7 +32,7 @@ SHOWN: Final = 6
 """Number of problems of a group that are shown without unfolding."""
 
 FOLDED: Final = 200
-"""Maximum number of problems in the folded part of a group; report.json has all problems."""
+"""Maximum number of problems in the folded part of a group; `files.SUMMARY` has all problems."""
 
 TERMS: Final = {
     "custody": "The gateway's responsibility for a message that it has accepted, until it is "
@@ -74,7 +74,7 @@ class Group(NamedTuple):
     """Problems with the same weight, kind and remedy.
 
     `title` is the problem in a few words, with the number of gateways if there are several. `shown`
-    is visible, `rest` unfolds, and `left` counts the problems that only report.json has.
+    is visible, `rest` unfolds, and `left` counts the problems that only `files.SUMMARY` has.
     """
 
     weight: str

@@ -142,7 +142,7 @@ def test_a_page_lists_a_limited_number_of_problems() -> None:
     page = checked(fleet_page(sound_findings(completeness=lanes)))
     assert f"{many} problems need attention." in page
     assert f"{pages.FOLDED} more" in page
-    assert "30 more are in" in page
+    assert '30 more are in <a class="page" href="summary.json">' in page
     assert page.count("explanation: 1") == pages.SHOWN + pages.FOLDED
 
 
