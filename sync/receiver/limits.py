@@ -173,7 +173,8 @@ class ReceiverLimits:
 
     threads: int = 8
     """Threads that write files and compute checksums. Each has at most one segment in memory, and
-    this number keeps a disk busy."""
+    this number keeps a disk busy. With an object store, there are `uploads` threads: each waits
+    for the store."""
 
     aside_files: int = 16
     """Maximum number of conflicting segments kept for one gateway: enough to find the cause.

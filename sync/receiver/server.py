@@ -77,7 +77,8 @@ async def running_receiver(
         tls_or_proxy = ReloadingCertificate(frontend, client_ca).context
     for fault in GatewayRegistry(folder).survey().faults:
         log_event(logging.ERROR, "damaged", text=fault)
-    with ThreadPoolExecutor(limits.threads, "landing") as pool:
+    threads = limits.threads if remote is None else limits.uploads
+    with ThreadPoolExecutor(threads, "landing") as pool:
         parts = _compose(folder, frontend, limits, remote, ThreadRunner(pool))
         async with contextlib.AsyncExitStack() as stack:
             if parts.spool is not None:
