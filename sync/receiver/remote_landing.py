@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sync.common.errors import FleetError
 from sync.common.json_log import log_event
 from sync.common.text import os_error
 from sync.receiver.landing import Landing, LandingResult, Outcome, VerifiedSegment
@@ -95,6 +96,14 @@ class Spool:
     def _free(self, size: int) -> None:
         with self._lock:
             self.size -= size
+
+
+def require_empty(folder: Path) -> None:
+    """Raise FleetError if the spool in `folder` has segments. Without a spool, they never land."""
+    if any(True for _ in LocalStorage(folder).files(suffix=SUFFIX)):
+        raise FleetError(
+            f"segments wait in {folder}; start with --landing and --spool to land them"
+        )
 
 
 class RemoteLanding:

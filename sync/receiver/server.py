@@ -33,7 +33,7 @@ from sync.receiver.monitoring import MonitoringPages, serve_monitoring
 from sync.receiver.periodic_ingest import IngestPlan, periodic_ingest
 from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
-from sync.receiver.remote_landing import SPOOL_FOLDER, RemoteLanding, Spool
+from sync.receiver.remote_landing import SPOOL_FOLDER, RemoteLanding, Spool, require_empty
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.tls import (
     CertificateFiles,
@@ -109,7 +109,9 @@ def _compose(
     in_thread: ThreadRunner,
 ) -> _Parts:
     spool = None
-    if limits.spool_bytes is not None:
+    if limits.spool_bytes is None:
+        require_empty(folder.incoming / SPOOL_FOLDER)
+    else:
         spool = Spool(folder.incoming / SPOOL_FOLDER, limits.spool_bytes)
     segments = remote or LocalStorage(folder.root)
     remote_landing = RemoteLanding(remote, limits, spool) if remote is not None else None

@@ -11,6 +11,7 @@ from random import Random
 import aiohttp
 import pytest
 
+from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.metrics import Histogram, exposition, single
 from sync.receiver.limits import ReceiverLimits
@@ -183,3 +184,6 @@ async def test_a_bucket_that_is_away_is_answered_503_and_shown(
             assert (status, json.loads(text)) == (503, {"status": "away"})
             samples = parse_samples((await fetch(f"{url}/metrics"))[2])
             assert samples["spooled_bytes"] == len(segment(other))
+        with pytest.raises(FleetError, match="segments wait in"):
+            async with running_receiver(folder, ListenAddress(HOST, 0), own, ReceiverLimits()):
+                raise AssertionError
