@@ -19,7 +19,7 @@ from sync.tables.java import find_java
 
 HOME: Final = Path(pyspark.__file__).parent
 
-START_S: Final = 120.0
+START_S: Final = 600.0
 """Seconds until a Spark daemon is ready, and until it has ended, on a loaded machine."""
 
 _HERE: Final = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")

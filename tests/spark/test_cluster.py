@@ -1,24 +1,29 @@
-"""An ingest by `spark-submit` on a standalone cluster.
+"""Ingests by `spark-submit`, on a standalone cluster and on Kubernetes.
 
-Driver and executors share a bucket alone. A worker is killed with its executor while that writes a
-file.
+Driver and executors share a bucket alone. A worker of the standalone cluster is killed with its
+executor while that writes a file.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from sync.ingest.ingest import HERE_BYTES
 from sync.storage.locations import FleetStorage, StorageOptions
+from sync.tables.java import find_java
 from tests.helpers.faulty_landing import FaultyLanding
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.jvm import FAST_JVM
+from tests.helpers.kubernetes_api import ADDRESS, KubernetesApi
 from tests.helpers.local_ingest import check
 from tests.helpers.object_store import BUCKET, FaultyProxy, download, environment, upload
 from tests.helpers.spark_cluster import HOME, Cluster, Worker, spark_cluster
@@ -122,4 +127,62 @@ def test_an_ingest_whose_worker_is_killed_equals_the_truth(
         done = submit(cluster, proxy.url, tmp_path, "ingest", *URIS)
         assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("ingested ")
+    check(download(places.segments, tmp_path / "copy"), landing)
+
+
+@pytest.mark.long
+def test_the_example_for_kubernetes_ingests_by_executors_in_pods(
+    s3: str, places: FleetStorage, tmp_path: Path, seed: int
+) -> None:
+    landing = land(places, tmp_path / "arriving", seed)
+    example = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8"))
+    parts = {part["kind"]: part for part in example}
+    (tmp_path / "conf").mkdir()
+    for name, text in parts["ConfigMap"]["data"].items():
+        (tmp_path / "conf" / name).write_text(text, "utf-8")
+    image = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {
+        "JAVA_HOME": str(find_java(os.environ, tmp_path / "java")),
+        "SPARK_HOME": str(HOME),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "JDK_JAVA_OPTIONS": FAST_JVM,
+    }
+    with KubernetesApi(tmp_path / "pods", environment(s3), image).running() as api:
+        driver = {"kind": "Pod", "metadata": {"name": "driver", "uid": "1", "labels": {}}}
+        api.objects["/api/v1/namespaces/default/pods/driver"] = driver
+        settings = {
+            "spark.master": f"k8s://{api.url}",
+            "spark.kubernetes.executor.enableApiWatcher": "false",
+            "spark.executor.instances": "1",
+            "spark.executorEnv.AWS_ENDPOINT_URL": s3,
+            "spark.executorEnv.AWS_ALLOW_HTTP": "true",
+        }
+        pod = parts["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        [submit, *words] = container["args"]
+        for before, here in (
+            ("$(POD_IP)", ADDRESS),
+            ("$(POD_NAME)", "driver"),
+            ("BUCKET/fleet", BUCKET),
+            ("/opt/fieldpost-spark/", f"{DEPLOY}/"),
+        ):
+            words = [word.replace(before, here) for word in words]
+        confs = ("--conf={}={}".format(*each) for each in settings.items())
+        done = subprocess.run(
+            [sys.executable, DEPLOY / "entrypoint.py", submit, *confs, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            env=image | environment(s3),
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert len(api.pods) == 1
+        assert [*api.objects.values()] == [driver]
+        [rule] = parts["Role"]["rules"]
+        allowed = {(verb, each) for verb in rule["verbs"] for each in rule["resources"]}
+        assert api.calls <= allowed
+        assert api.pods[0]["spec"]["containers"][0]["image"] == container["image"]
     check(download(places.segments, tmp_path / "copy"), landing)
