@@ -181,12 +181,12 @@ class VirtualMachine(Machine):
 
 
 class Container(Machine):
-    """systemd-nspawn with this machine's kernel and network, in the mounted disk `tree`."""
+    """systemd-nspawn with this machine's kernel and no network, in the mounted disk `tree`."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self._command = [
             *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot"),
-            *("--console=read-only", f"--directory={tree}"),
+            *("--console=read-only", "--private-network", f"--directory={tree}"),
         ]
         self._log = folder / "console"
 
