@@ -491,10 +491,14 @@ CENTRE_UNITS: Final = " ".join(
 
 
 def _centre_active(machine: Machine) -> str:
-    for unit in CENTRE_UNITS.split():
-        machine.expect(f"systemctl is-active {unit}", "active")
+    _centre_units_active(machine)
     machine.expect(f"{CENTRE_PYTHON} -c '{GET_HEALTH}'", "200")
     return "receiver, ingest, alerts and timers are active"
+
+
+def _centre_units_active(machine: Machine) -> None:
+    for unit in CENTRE_UNITS.split():
+        machine.expect(f"systemctl is-active {unit}", "active")
 
 
 CENTRE_PYTHON: Final = "/opt/fieldpost-fleet/bin/python3"
@@ -555,9 +559,9 @@ def kill_centre(machine: Machine) -> str:
 
 def full_disk_centre(machine: Machine) -> str:
     _refuse_without_room(machine, "fieldpost-fleet")
-    seen = _centre_active(machine)
-    machine.run("rm /ballast")
-    return f"{_version(machine, 'fieldpost-fleet')} goes on: {seen}"
+    _centre_units_active(machine)
+    machine.run("rm /ballast")  # the receiver is not healthy until 512 MiB are free
+    return f"{_version(machine, 'fieldpost-fleet')} goes on: {_centre_active(machine)}"
 
 
 def upgrade_centre(machine: Machine) -> str:
