@@ -177,8 +177,11 @@ def run_devices(demo: DemoRun, gateway: Gateway) -> dict[str, Any]:
 
 
 async def connect_by_mqtt(process: Process) -> None:
-    """Begin and end a session of MQTT as the first device."""
-    async with await MqttClient.connect(process, "sensor01") as client:
+    """Begin and end a session of MQTT as the first device, at an address of its own.
+
+    The end of a clean session drops the unfinished messages of its address.
+    """
+    async with await MqttClient.connect(process, "sensor01", "mqtt") as client:
         await client.ask(Disconnect())
 
 

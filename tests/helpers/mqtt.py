@@ -32,7 +32,9 @@ from tests.helpers.gateway import PASSWORD
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import closed_on_error
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 25.0
+"""Seconds to wait for an answer: fewer than a log-in may take by default; a test shortens that."""
+
 MAX_BYTES: Final = 1 << 20
 
 
