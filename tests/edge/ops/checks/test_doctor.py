@@ -51,7 +51,7 @@ from edge.ops.machine.listen_error import listen_error
 from edge.ops.transactions import changing
 from sync.common.enrolment import Enrolment, format_enrolment, new_token
 from tests.helpers import queue_rows, waiting
-from tests.helpers.folder import change, fieldpost, query
+from tests.helpers.folder import change, configure, fieldpost, query
 from tests.helpers.pki import issue_server, make_pki
 from tests.helpers.scripted_centre import Script, answers, running_scripted_centre
 
@@ -79,6 +79,7 @@ def write(folder: Path, text: str) -> None:
 
 
 def test_new_gateway_has_no_fault_except_that_it_is_stopped(folder: Path) -> None:
+    configure(folder, "xmpp", listen="127.0.0.1:0", listen_tls="127.0.0.1:0")
     by_name = diagnose(folder)
     assert {name for name, findings in by_name.items() if findings[0].verdict != OK} <= {
         *("clock", "uplink", "gateway", "temperature", "service", "disk")
