@@ -44,6 +44,8 @@ def test_files_are_created_whole_and_once(storage: Storage) -> None:
     large = bytes(range(256)) * 50_000
     storage.create("large", large)
     assert storage.read("large") == large
+    with pytest.raises(FileExistsError):
+        storage.create("large", large[1:])
     with pytest.raises(FileNotFoundError):
         storage.read("none")
 
