@@ -25,6 +25,7 @@ from sync.pages.files import write_report
 from sync.reports.shared.collect import collect
 from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
+from sync.storage.local import LocalStorage
 from sync.storage.locations import FleetStorage
 from sync.tables.delta import local_tables
 from sync.tables.spark_session import spark_session
@@ -135,7 +136,7 @@ def make_report(session: SparkSession, fleet: FleetFolder, out: Path) -> ReportR
     segments = read_segments(session, snapshot)
     found = collect(ReportContext(kept, segments, datetime.now(UTC), None, None))
     collected = time.perf_counter()
-    write_report(found, out)
+    write_report(found, LocalStorage(out, public=True))
     written = time.perf_counter()
     return ReportRun(summarised - began, collected - summarised, written - collected, found.days)
 

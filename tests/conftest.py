@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import compiled
+
+if TYPE_CHECKING:
+    from tests.helpers.object_store import FaultyProxy
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
@@ -56,3 +61,16 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in object_store.environment(s3_server).items():
         monkeypatch.setenv(name, value)
     return s3_server
+
+
+@pytest.fixture
+def proxy(s3: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """Lead a test to the S3 server through a proxy that fails, with times that suit it."""
+    from sync.storage import object_store
+    from tests.helpers.object_store import FaultyProxy, environment
+
+    monkeypatch.setattr(object_store, "TIMEOUT", timedelta(seconds=5))
+    with FaultyProxy(s3, random.Random(seed)).running() as running:
+        for name, value in environment(running.url).items():
+            monkeypatch.setenv(name, value)
+        yield running

@@ -25,12 +25,11 @@ from sync.alerts.rules import judge_events, judge_silence
 from sync.alerts.sources import read_batches, scan_landing
 from sync.alerts.state import MAX_GATEWAYS, FleetState, cap_times, forget, is_ahead_of
 from sync.alerts.webhook import Webhook
-from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder
+from sync.common.errors import FleetError, LeaseError
 from sync.common.json_log import log_event
 from sync.receiver.gateways import GatewayRegistry
-from sync.storage.local import LocalStorage
-from sync.tables.delta import local_tables
+from sync.storage.locations import FleetStorage
+from sync.tables.delta import FleetTables
 
 INTERVAL_S: Final = 15.0
 """Seconds between two rounds: short against the minutes between the segments of a gateway."""
@@ -42,26 +41,26 @@ the service manager notices."""
 
 @dataclass
 class AlertMonitor:
-    """Monitors at most `max_gateways` gateways of the fleet in `folder`.
+    """Monitors at most `max_gateways` gateways of the fleet in `places`.
 
-    `clock` returns seconds since 1970 UTC.
+    `gateways` tells which gateways are revoked: these may be silent. `clock` returns seconds since
+    1970 UTC.
 
     Use it only while the lock of `store` is held (`StateStore.locked`).
     """
 
-    folder: FleetFolder
+    places: FleetStorage
     store: StateStore
     output: JsonLinesOutput
     webhook: Webhook | None = None
+    gateways: GatewayRegistry | None = None
     clock: Callable[[], float] = time.time
     max_gateways: int = MAX_GATEWAYS
     _warned: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Load the saved state. Raises FleetError when it cannot be read."""
-        self._segments = LocalStorage(self.folder.root)
-        self._tables = local_tables(self.folder.tables)
-        self._gateways = GatewayRegistry(self.folder)
+        self._tables = FleetTables(self.places.tables, self.places.segments)
         self._state = self.store.load_state()
         self._journal = self.store.load_journal()
         self._incidents = IncidentTracker(self._journal.incidents)
@@ -78,7 +77,7 @@ class AlertMonitor:
         Raises OSError and FleetError when landing, tables or disk cannot be read or written.
         """
         now = int(self.clock() * 1000)
-        landing = scan_landing(self._segments, now)
+        landing = scan_landing(self.places.segments, now)
         state, changed = self._update_state(now)
         cap_times(state, now)
         self._incidents.cap_times(now)
@@ -127,7 +126,8 @@ class AlertMonitor:
     async def run(self, stopping: asyncio.Event, interval_s: float = INTERVAL_S) -> None:
         """Check the fleet and deliver alerts every `interval_s` seconds until `stopping` is set.
 
-        After `MAX_FAILURES` failed rounds in a row, raises the exception of the last one.
+        After `MAX_FAILURES` failed rounds in a row, raises the exception of the last one. Raises
+        LeaseError at once if another process sends alerts of this fleet.
         """
         failures = 0
         while not stopping.is_set():
@@ -136,6 +136,8 @@ class AlertMonitor:
                 await asyncio.to_thread(self.check)
                 await self.deliver(stopping.is_set)
                 failures = 0
+            except LeaseError:
+                raise
             except (OSError, FleetError) as error:
                 failures += 1
                 if failures >= MAX_FAILURES:
@@ -154,8 +156,10 @@ class AlertMonitor:
             self._saved = encoded
 
     def _is_revoked(self, gateway: str) -> bool:
+        if self.gateways is None:
+            return False
         try:
-            record = self._gateways.get(gateway)
+            record = self.gateways.get(gateway)
         except FleetError:
             return False
         return record is not None and record.revoked is not None

@@ -2,21 +2,22 @@
 
 There are two files, each replaced atomically: the fleet's state, and the journal of alerts. The
 state is saved first. If the process dies before the journal is saved, the next process evaluates
-the same state again.
+the same state again. An object store has no lock. There, of two processes, the one that is later to
+save a changed journal fails before it sends the alerts.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from pathlib import Path
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from sync.alerts.incidents import Alert, Incident
 from sync.alerts.state import FleetState
-from sync.common.durable_files import locked, make_folders, replace_file
-from sync.common.errors import FleetError
+from sync.common.errors import FleetError, LeaseError
+from sync.storage.storage import Storage
 
 VERSION: Final = 1
 """Version of both files. A state of another version is discarded, and the tables are read again; a
@@ -24,6 +25,9 @@ journal of another version is an error."""
 
 FOLDER: Final = "alerts"
 """The folder of the files, below the folder of the tables."""
+
+_STATE: Final = "seen.json"
+_JOURNAL: Final = "told.json"
 
 MAX_WEBHOOK_QUEUE: Final = 1_000
 """Maximum number of alerts that wait for the webhook. If more wait, the oldest are discarded and
@@ -75,38 +79,42 @@ def _push(queue: list[Alert], alerts: list[Alert], limit: int) -> int:
 
 
 class StateStore:
-    """Two files in `tables/alerts`: state and journal. Methods raise OSError if the disk fails."""
+    """State and journal, two files in the storage `folder`. Methods raise OSError if it fails."""
 
-    def __init__(self, tables: Path) -> None:
-        make_folders(tables, tables / FOLDER)
-        self._state_file = tables / FOLDER / "seen.json"
-        self._journal_file = tables / FOLDER / "told.json"
-        self._lock_file = tables / FOLDER / "lock"
+    def __init__(self, folder: Storage) -> None:
+        self._folder = folder
+        self._contents: list[bytes] = []
+        """The journal as this process has read it or may have written it."""
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the lock of this fleet's alerts. Raises FleetError when another process holds it."""
-        fleet = self._lock_file.parents[2]
-        busy = FleetError(f"`fieldpost-fleet alerts` already runs for {fleet}")
-        return locked(self._lock_file, busy)
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock, on a local disk. Raises LeaseError if another process holds it."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._folder.lease())
+            except LeaseError as error:
+                raise self._busy() from error
+            yield
 
     def load_state(self) -> FleetState | None:
         """Load the fleet's state; return None if it must be read from the tables again."""
         try:
-            file = msgspec.json.decode(self._state_file.read_bytes(), type=_StateFile)
+            file = msgspec.json.decode(self._folder.read(_STATE), type=_StateFile)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         return file.state if file.version == VERSION else None
 
     def save_state(self, state: FleetState) -> None:
         """Save the fleet's state durably."""
-        replace_file(self._state_file, msgspec.json.encode(_StateFile(VERSION, state)))
+        self._folder.replace(_STATE, msgspec.json.encode(_StateFile(VERSION, state)))
 
     def load_journal(self) -> AlertJournal:
         """Load the journal. Raises FleetError when it cannot be read."""
         try:
-            data = self._journal_file.read_bytes()
+            data = self._folder.read(_JOURNAL)
         except FileNotFoundError:
             return AlertJournal()
+        self._contents = [data]
         try:
             journal = msgspec.json.decode(data, type=AlertJournal)
         except msgspec.DecodeError as error:
@@ -116,10 +124,21 @@ class StateStore:
                 return journal
             reason = f"it has version {journal.version}, not {VERSION}"
         raise FleetError(
-            f"{self._journal_file} cannot be read: {reason}. If you delete it, active alerts are "
-            "sent again with the same ids"
+            f"{self._folder.uri(_JOURNAL)} cannot be read: {reason}. If you delete it, active "
+            "alerts are sent again with the same ids"
         )
 
     def save_journal(self, journal: AlertJournal) -> None:
-        """Save the journal durably."""
-        replace_file(self._journal_file, msgspec.json.encode(journal))
+        """Save the journal durably. Raises LeaseError if another process has changed it."""
+        data = msgspec.json.encode(journal)
+        self._contents.append(data)  # also a call that fails may have written it
+        try:
+            self._folder.replace(_JOURNAL, data, self._contents)
+        except FileExistsError as error:
+            raise self._busy() from error
+        self._contents = [data]
+
+    def _busy(self) -> LeaseError:
+        return LeaseError(
+            f"another `fieldpost-fleet alerts` already runs with the state in {self._folder.uri()}"
+        )

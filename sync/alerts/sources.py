@@ -114,19 +114,17 @@ def _read_history(snapshot: Snapshot, now: int, max_gateways: int) -> FleetState
     state = FleetState(versions=_versions(snapshot), max_gateways=max_gateways)
     since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
     first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
-    uri = snapshot.storage.uri
-    read_segments(state, map(uri, snapshot.segment_files), since)
+    read_segments(state, snapshot.storage, snapshot.segment_files, since)
     for day, found in snapshot.days.items():
         if day >= first:
-            read_events(state, map(uri, found.files))
+            read_events(state, snapshot.storage, found.files)
     return state
 
 
 def _read_new(tables: FleetTables, state: FleetState, versions: dict[str, int]) -> bool:
     read = {SEGMENTS: read_segments, EVENTS: read_events}
     for name, version in versions.items():  # segments first
-        for path in tables.added_files(name, state.versions[name], version):
-            read[name](state, [tables.storage.uri(path)])
+        read[name](state, tables.storage, tables.added_files(name, state.versions[name], version))
     changed = state.versions != versions
     state.versions = versions
     return changed
@@ -137,12 +135,12 @@ def _versions(snapshot: Snapshot) -> dict[str, int]:
     return {name: table.version() for name, table in tables.items() if table is not None}
 
 
-def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> None:
+def read_segments(state: FleetState, tables: Storage, files: Iterable[str], since: int = 0) -> None:
     """Add rows of the table `segments` to the state: those that arrived at `since` (ms) or later.
 
     Raises OSError when a file is missing or damaged, as `read_events` does.
     """
-    for row in _rows(files, _SEGMENT_COLUMNS):
+    for row in _rows(tables, files, _SEGMENT_COLUMNS):
         gateway, epoch, lane, first, last, sealed, service, arrived, fate = row
         if gateway is None or arrived < since:
             continue
@@ -152,10 +150,11 @@ def read_segments(state: FleetState, files: Iterable[str], since: int = 0) -> No
             add_segment(known, lane, segment)
 
 
-def read_events(state: FleetState, files: Iterable[str]) -> None:
+def read_events(state: FleetState, tables: Storage, files: Iterable[str]) -> None:
     """Add rows of the table `events` to the state, if `read_segments` has added their gateway."""
     for row in _rows(
-        files, Event._fields, lambda batch: batch.filter(pc.is_in(batch["lane"], value_set=_LANES))
+        *(tables, files, Event._fields),
+        lambda batch: batch.filter(pc.is_in(batch["lane"], value_set=_LANES)),
     ):
         event = Event(*row)
         known = state.gateways.get(event.gateway)
@@ -164,17 +163,21 @@ def read_events(state: FleetState, files: Iterable[str]) -> None:
 
 
 def _rows(
-    files: Iterable[str], columns: tuple[str, ...], select: Any = lambda batch: batch
+    tables: Storage,
+    files: Iterable[str],
+    columns: tuple[str, ...],
+    select: Any = lambda batch: batch,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of Parquet files, with one row group in memory at a time."""
+    """Yield the rows of Parquet files, with one file and one row group in memory at a time."""
     for path in files:
         try:
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(pa.BufferReader(tables.read(path))) as file:
                 for batch in file.iter_batches(MAX_ROWS, columns=list(columns)):
                     selected = select(batch)
                     yield from zip(*(_values(selected, name) for name in columns), strict=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-            raise OSError(f"{path} is not a valid file of the tables: {error}") from error
+            msg = f"{tables.uri(path)} is not a valid file of the tables: {error}"
+            raise OSError(msg) from error
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Compute the content of a report from the tables of a fleet folder."""
+"""Compute the content of a report from the tables of a fleet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from sync.common.fleet_folder import FleetFolder
 from sync.common.progress import Progress, no_progress
+from sync.storage.locations import FleetStorage
 
 if TYPE_CHECKING:  # heavy imports, made where they are used
     from pyspark.sql import SparkSession
 
     from sync.reports.shared.findings import Findings
+    from sync.tables.delta import Snapshot
 
 
 class Selection(NamedTuple):
@@ -29,20 +30,19 @@ class Selection(NamedTuple):
     cap: int | None = None
 
 
-def report_session(name: str, fleet: FleetFolder) -> AbstractContextManager[SparkSession]:
-    """Return a Spark session for a report from the tables of `fleet`."""
+def report_session(name: str, places: FleetStorage) -> AbstractContextManager[SparkSession]:
+    """Return a Spark session for a report from the tables in `places`."""
     from sync.reports.shared.registry import SUMMARIES
-    from sync.tables.delta import local_tables
     from sync.tables.spark_session import spark_for
     from sync.tables.summaries import events_to_summarise
 
-    snapshot = local_tables(fleet.tables).snapshot()
+    snapshot = _snapshot(places)
     return spark_for(name, snapshot.rows, events_to_summarise(snapshot, SUMMARIES))
 
 
 def gather(
     spark: SparkSession,
-    fleet: FleetFolder,
+    places: FleetStorage,
     selection: Selection,
     progress: Progress = no_progress,
 ) -> Findings:
@@ -50,12 +50,11 @@ def gather(
     from sync.reports.shared.collect import collect
     from sync.reports.shared.registry import SUMMARIES
     from sync.reports.shared.report import ReportContext
-    from sync.tables.delta import local_tables
     from sync.tables.spark_session import without_overflow_errors
     from sync.tables.summaries import summarise
     from sync.tables.tables import read_segments
 
-    snapshot = local_tables(fleet.tables).snapshot(selection.as_of)
+    snapshot = _snapshot(places, selection.as_of)
     with without_overflow_errors(spark):
         past = selection.as_of is not None
         kept = summarise(spark, snapshot, SUMMARIES, past=past, progress=progress)
@@ -67,3 +66,9 @@ def gather(
         if selection.as_of is not None:
             context = context.restricted_to_past()
         return collect(context, progress=progress).finite()
+
+
+def _snapshot(places: FleetStorage, as_of: datetime | None = None) -> Snapshot:
+    from sync.tables.delta import FleetTables
+
+    return FleetTables(places.tables, places.segments).snapshot(as_of)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 PRIVATE_FILE: Final = 0o600
 PUBLIC_FILE: Final = 0o644
 PRIVATE_FOLDER: Final = 0o700
+PUBLIC_FOLDER: Final = 0o777
 
 TEMPORARY: Final = ".part"
 """End of the name of a temporary file, which begins with a dot and is beside its final name."""
@@ -62,8 +63,8 @@ def fsync_chain(root: Path, folder: Path) -> None:
         at = at.parent
 
 
-def make_folders(root: Path, folder: Path) -> None:
-    """Create `folder` and its parents below the existing `root`, readable by the owner only.
+def make_folders(root: Path, folder: Path, mode: int = PRIVATE_FOLDER) -> None:
+    """Create `folder` and its parents below the existing `root`, with `mode` less the umask.
 
     The folders that it creates are durable on return. Folders that another process created may not
     be durable; call `fsync_chain` for these. Raises ValueError when `folder` is not below `root`.
@@ -72,7 +73,7 @@ def make_folders(root: Path, folder: Path) -> None:
     for part in folder.relative_to(root).parts:
         at /= part
         try:
-            at.mkdir(mode=PRIVATE_FOLDER)
+            at.mkdir(mode)
         except FileExistsError:
             continue
         fsync_folder(at.parent)

@@ -50,8 +50,7 @@ def ingest_batch(
     added = _added(decoded)
     if any(row["fate"] not in (ACCEPTED, "bad") for row in rows):
         added = _decode_accepted(files, rows, decode)
-        for action in _added(decoded):
-            fleet.storage.remove(f"{EVENTS}/{action.path}")
+        fleet.storage.remove(f"{EVENTS}/{action.path}" for action in _added(decoded))
     segments = create_segments_file(fleet.storage, rows)
     on_step("written")
     fleet.commit(snapshot, Batch(added, segments, counts), lambda: on_step("events"))

@@ -9,17 +9,12 @@ import hashlib
 import json
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from sync.common.text import printable
 from sync.segment import Identity, SegmentError, decode_columns, read_header
 from sync.segment.cbor_guard import load_map
 from sync.segment.frame import MAGIC
-
-READ: Final = 17 * 1024 * 1024
-"""Maximum bytes of a file that are read: more than a segment can have, so that a file that is
-too large is recognised."""
 
 SHOWN_BYTES: Final = 64
 """Number of first bytes of a file that are shown: magic, version and the start of the header."""
@@ -48,12 +43,8 @@ class FileInspection:
     first: str
 
 
-def inspect_file(path: Path) -> FileInspection:
-    """Inspect a file. Raises OSError if it cannot be read."""
-    with path.open("rb") as file:
-        data = file.read(READ)
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+def inspect_file(data: bytes) -> FileInspection:
+    """Inspect the content of a file."""
     identity: Identity | None = None
     reason: str | None = None
     detail: str | None = None
@@ -63,8 +54,8 @@ def inspect_file(path: Path) -> FileInspection:
     except SegmentError as error:
         reason, detail = error.reason, error.text
     return FileInspection(
-        size=path.stat().st_size,
-        sha256=digest,
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
         reason=reason,
         detail=detail,
         version=f"{data[4]}.{data[5]}" if data[:4] == MAGIC and len(data) > 5 else None,

@@ -1,4 +1,4 @@
-"""The quarantine of a fleet folder: list, inspect, re-admit and delete files.
+"""The quarantine of a fleet: list, inspect, re-admit and delete files.
 
 A re-admitted file goes back to the landing, and the next ingest judges it again. The tables are
 read without Spark, so that listing needs no Java.
@@ -7,18 +7,19 @@ read without Spark, so that listing needs no Java.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
+from sync.common.fleet_folder import archive_path, segment_path
 from sync.common.text import double_backslashes, os_error, unescape
 from sync.ingest.inspect_file import FileInspection, inspect_file
 from sync.segment import SUFFIX
+from sync.storage.local import LocalStorage
 from sync.storage.locations import ARCHIVE, LANDING, QUARANTINE, FleetStorage
-from sync.storage.storage import time_of
+from sync.storage.storage import File, time_of
 from sync.tables.delta import FleetTables
 
 READMITTED: Final = "readmitted"
@@ -51,36 +52,38 @@ class QuarantinedFile(NamedTuple):
 class Quarantine:
     """The quarantine of a fleet: lists, inspects, readmits and deletes its files."""
 
-    def __init__(self, folder: FleetFolder) -> None:
-        self._places = FleetStorage.of(folder)
-        self._root = folder.root.resolve() / QUARANTINE
-        self._tables = FleetTables(self._places.tables)
+    def __init__(self, places: FleetStorage) -> None:
+        self._segments = places.segments
+        self._tables = FleetTables(places.tables)
 
     def files(self) -> list[QuarantinedFile]:
         """List the files, oldest first."""
         reasons = self._reasons()
-        files = self._places.segments.files(QUARANTINE, SUFFIX)
-        found = [self._file(file.path, file.size, file.modified, reasons) for file in files]
+        found = [self._file(file, reasons) for file in self._segments.files(QUARANTINE, SUFFIX)]
         return sorted(found, key=lambda file: (file.arrived, file.path))
 
-    def find(self, name: str) -> QuarantinedFile:
-        """Find a file by its path, either escaped as the property `shown` prints it, or unescaped.
+    def find(self, names: Iterable[str]) -> list[QuarantinedFile]:
+        """Find files by their paths, escaped as the property `shown` prints them, or unescaped.
 
-        An absolute path must be unescaped. Raises FleetError if the quarantine has no such file.
+        An absolute path or a URI must be unescaped. Raises FleetError for a name that no file in
+        the quarantine has.
         """
-        for resolved in self._candidates(name):
-            if resolved.is_relative_to(self._root) and resolved.is_file():
-                status = resolved.stat()
-                relative = resolved.relative_to(self._root.parent).as_posix()
-                return self._file(relative, status.st_size, status.st_mtime, self._reasons())
-        raise FleetError(
-            f"{name!r} is not a file in the quarantine;"
-            " `fieldpost-fleet quarantine list` lists its files"
-        )
+        reasons = self._reasons()
+        files = {file.path: file for file in self._segments.files(QUARANTINE, SUFFIX)}
+        found = {}
+        for name in names:
+            path = next((path for path in self._candidates(name) if path in files), None)
+            if path is None:
+                raise FleetError(
+                    f"{name!r} is not a file in the quarantine;"
+                    " `fieldpost-fleet quarantine list` lists its files"
+                )
+            found[path] = files[path]
+        return [self._file(file, reasons) for file in found.values()]
 
     def inspect(self, file: QuarantinedFile) -> FileInspection:
         """Check the file by itself, not against the tables. Raises OSError if it is unreadable."""
-        return inspect_file(self._root / file.path)
+        return inspect_file(self._segments.read(f"{QUARANTINE}/{file.path}"))
 
     def readmit(self, files: Sequence[QuarantinedFile]) -> tuple[list[str], list[str]]:
         """Move files back to the landing; return their new paths, and an error for each that stays.
@@ -103,16 +106,18 @@ class Quarantine:
 
     def drop(self, file: QuarantinedFile) -> None:
         """Delete the file. The tables still list it."""
-        self._places.segments.remove(f"{QUARANTINE}/{file.path}")
+        self._segments.remove([f"{QUARANTINE}/{file.path}"])
 
-    def _candidates(self, name: str) -> Iterator[Path]:
+    def _candidates(self, name: str) -> Iterator[str]:
         """Yield the paths that `name` can mean, the most probable first."""
-        if not Path(name).is_absolute():
+        with contextlib.suppress(ValueError):
+            yield f"{QUARANTINE}/{unescape(name)}"
+        yield f"{QUARANTINE}/{name}"
+        root = self._segments.uri()
+        if isinstance(self._segments, LocalStorage):
             with contextlib.suppress(ValueError):
-                yield (self._root / unescape(name)).resolve()
-        for path in (self._root / name, Path(name)):
-            with contextlib.suppress(ValueError):
-                yield path.resolve()
+                name = str(Path(name).resolve())
+        yield name.removeprefix(f"{root}/")
 
     def _readmit(self, file: QuarantinedFile) -> str:
         inspection = self.inspect(file)
@@ -126,9 +131,9 @@ class Quarantine:
             name = PurePosixPath(READMITTED, f"{inspection.sha256}{SUFFIX}")
         else:
             name = segment_path(inspection.identity)
-        archived = self._places.segments.exists(f"{ARCHIVE}/{archive_path(name)}")
+        archived = self._segments.exists(f"{ARCHIVE}/{archive_path(name)}")
         source, target = f"{QUARANTINE}/{file.path}", f"{LANDING}/{name}"
-        if archived or self._places.segments.move({source: target}):
+        if archived or self._segments.move({source: target}):
             msg = "a segment with this name was accepted or waits already; drop this file"
             raise FleetError(msg)
         return target
@@ -137,27 +142,30 @@ class Quarantine:
         """Return a note on a fork's gateway: it has begun a new epoch, or will do so by itself."""
         if inspection.identity is not None:
             gateway, epoch = inspection.identity.gateway, inspection.identity.epoch
-            fleet = self._root.parent
-            epochs = [*fleet.glob(f"{LANDING}/{gateway}/*"), *fleet.glob(f"{ARCHIVE}/{gateway}/*")]
-            newest = max((path.name for path in epochs), default=epoch)
+            newest = max(
+                (
+                    PurePosixPath(file.path).parts[2]
+                    for folder in (LANDING, ARCHIVE)
+                    for file in self._segments.files(f"{folder}/{gateway}", SUFFIX)
+                ),
+                default=epoch,
+            )
             if newest > epoch:
                 return (
                     f"The gateway has begun the epoch {newest} since: its new events are accepted"
                 )
         return "The gateway begins a new epoch by itself"
 
-    def _file(
-        self, path: str, size: int, modified: float, reasons: dict[str, tuple[str, str]]
-    ) -> QuarantinedFile:
-        name = path.removeprefix(f"{QUARANTINE}/")
-        reason = reasons.get(Path(name).stem.rpartition(".")[2])
+    def _file(self, file: File, reasons: dict[str, tuple[str, str]]) -> QuarantinedFile:
+        name = file.path.removeprefix(f"{QUARANTINE}/")
+        reason = reasons.get(PurePosixPath(name).stem.rpartition(".")[2])
         if reason is None:
-            inspection = inspect_file(self._root / name)
+            inspection = inspect_file(self._segments.read(file.path))
             reason = (
                 inspection.reason or "unknown",
                 inspection.detail or "the tables do not list this file",
             )
-        return QuarantinedFile(name, size, time_of(modified), *reason)
+        return QuarantinedFile(name, file.size, time_of(file.modified), *reason)
 
     def _reasons(self) -> dict[str, tuple[str, str]]:
         """Read the reasons for refusals, by the digits of the SHA-256 in the files' names."""

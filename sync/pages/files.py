@@ -12,7 +12,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from sync.common.durable_files import check_writable, replace_file
 from sync.common.errors import FleetError
 from sync.common.progress import Progress, no_progress
 from sync.common.text import os_error, size
@@ -30,6 +29,8 @@ from sync.pages.table_csv import table_csv
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
+from sync.storage.local import LocalStorage
+from sync.storage.storage import Storage
 
 VERSION: Final = 1
 """Version of report.json: it increases when a field changes its meaning or is removed."""
@@ -37,34 +38,42 @@ VERSION: Final = 1
 SUMMARY: Final = "summary.json"
 """The file with what report.json has without its tables."""
 
-READABLE: Final = 0o644
-"""The files' permissions, readable by all users: they contain no key and no message."""
-
+INDEX: Final = "index.html"
+"""The file of the fleet's page."""
 
 MIN_FREE: Final = 32 * 1024 * 1024
-"""Bytes of free disk space that `prepare_folder` requires: the files of some hundred gateways."""
+"""Bytes of free disk space that `prepare_report` requires: the files of some hundred gateways."""
+
+_PROBE: Final = ".probe"
+"""The name of files that are written to find out whether a folder can be written."""
 
 
-def prepare_folder(folder: Path) -> None:
-    """Create the folder of a report, and check that `write_report` can write into it.
+def prepare_report(out: Storage) -> None:
+    """Check that `write_report` can write into `out`, and create its folders on a local disk.
 
-    Call it before a report is computed, which takes minutes. Raises FleetError if a folder cannot
-    be written, a file of the report cannot be replaced, the disk is almost full, or a template of
-    the pages cannot be read.
+    Call it before a report is computed, which takes minutes. Raises FleetError if `out` cannot be
+    written, a file of the report cannot be replaced, the disk is almost full, or a template of the
+    pages cannot be read.
     """
     try:
-        for each in (folder, folder / PAGES):
-            check_writable(each)
+        for probe in (_PROBE, f"{PAGES}/{_PROBE}"):
+            out.replace(probe, b"\n")
+            out.remove([probe])
         check_templates()
-        free = shutil.disk_usage(folder).free
+        if isinstance(out, LocalStorage):
+            _check_disk(out.root)
     except OSError as error:
-        msg = f"cannot write the report into {folder}: {os_error(error)}; choose another --out"
+        msg = f"cannot write the report into {out.uri()}: {os_error(error)}; choose another --out"
         raise FleetError(msg) from error
+
+
+def _check_disk(folder: Path) -> None:
     names = [f"{report.name}.{suffix}" for report in REPORTS for suffix in ("csv", "json")]
-    for name in ("index.html", "report.json", SUMMARY, *names):
+    for name in (INDEX, "report.json", SUMMARY, *names):
         if (folder / name).is_dir():
             msg = f"{folder / name} is a folder, but the report needs a file there; remove it"
             raise FleetError(msg)
+    free = shutil.disk_usage(folder).free
     if free < MIN_FREE:
         raise FleetError(
             f"the disk of {folder} has {size(free)} free, and a report needs {size(MIN_FREE)}; "
@@ -74,39 +83,40 @@ def prepare_folder(folder: Path) -> None:
 
 def write_report(
     findings: Findings,
-    folder: Path,
+    out: Storage,
     *,
     formulas: bool = False,
     only_problems: bool = False,
     progress: Progress = no_progress,
-) -> Path:
-    """Write all files of the report into `folder`, which is created; return the fleet's page.
+) -> None:
+    """Write all files of the report into `out`; the fleet's page is `INDEX`.
 
     `formulas` is that of `table_csv`. With `only_problems`, only gateways with problems get a page.
     Pages of earlier reports that this one does not have are left in place, without a link to
     them. Raises OSError if a file cannot be written.
     """
-    (folder / PAGES).mkdir(parents=True, exist_ok=True)
+
+    def write(path: str, text: str) -> None:
+        out.replace(path, text.encode())
+
     for report in REPORTS:
         table = table_csv(report.table, findings[report.name], formulas=formulas)
-        _write(folder / f"{report.name}.csv", table)
-        _write(folder / f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
+        write(f"{report.name}.csv", table)
+        write(f"{report.name}.json", _json(_scope(findings), rows=findings[report.name]))
     document = report_document(findings)
-    _write(folder / "report.json", _json(document))
+    write("report.json", _json(document))
     del document["tables"]
-    _write(folder / SUMMARY, _json(document))
+    write(SUMMARY, _json(document))
     gateways = len(with_page(findings, only_problems=only_problems))
     pages = gateway_pages(
-        findings, lambda name: read_plots(folder / PAGES / name), only_problems=only_problems
+        findings, lambda name: read_plots(out, f"{PAGES}/{name}"), only_problems=only_problems
     )
     for number, (name, page) in enumerate(pages):
         progress("writing pages of gateways", number, gateways)
-        _write(folder / PAGES / name, page)
+        write(f"{PAGES}/{name}", page)
     for name, page in list_pages(findings, only_problems=only_problems):
-        _write(folder / name, page)
-    index = folder / "index.html"
-    _write(index, fleet_page(findings, read_plots(index), only_problems=only_problems))
-    return index
+        write(name, page)
+    write(INDEX, fleet_page(findings, read_plots(out, INDEX), only_problems=only_problems))
 
 
 def report_document(findings: Findings) -> dict[str, Any]:
@@ -143,7 +153,3 @@ def _json_value(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     raise TypeError(f"a report cannot contain a value of type {type(value).__name__}")
-
-
-def _write(path: Path, text: str) -> None:
-    replace_file(path, text.encode(), READABLE)

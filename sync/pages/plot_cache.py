@@ -11,10 +11,11 @@ import hashlib
 import re
 from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
 import matplotlib as mpl
+
+from sync.storage.storage import Storage
 
 CachedPlots = Mapping[str, str]
 """The plots of a page, by the digest of their values and of the modules that draw them."""
@@ -25,10 +26,10 @@ _SOURCES: Final = ("sync.pages", "sync.reports.shared")
 """The packages of the modules that draw plots; if one changes, all plots are drawn again."""
 
 
-def read_plots(page: Path) -> dict[str, str]:
-    """Return the undamaged plots of a page; none if it cannot be read."""
+def read_plots(report: Storage, page: str) -> dict[str, str]:
+    """Return the undamaged plots of a page, `page` in `report`; none if it cannot be read."""
     try:
-        text = page.read_bytes().decode()
+        text = report.read(page).decode()
     except (OSError, UnicodeDecodeError):
         return {}
     return {

@@ -126,7 +126,7 @@ class Landing:
             is_same = self._segments.read(archived) == data
             self._segments.make_durable([archived])
             if outcome in (Outcome.NEW, Outcome.SAME):
-                self._segments.remove(path)
+                self._segments.remove([path])
             return Outcome.SAME if is_same else Outcome.OTHER
         return outcome
 

@@ -90,7 +90,7 @@ class Spool:
 
     def remove(self, file: File) -> None:
         """Remove a segment that has landed."""
-        self._storage.remove(file.path)
+        self._storage.remove([file.path])
         self._free(file.size)
 
     def _free(self, size: int) -> None:

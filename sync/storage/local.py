@@ -8,19 +8,23 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from sync.common.durable_files import (
+    PRIVATE_FILE,
     PRIVATE_FOLDER,
+    PUBLIC_FILE,
+    PUBLIC_FOLDER,
     TEMPORARY,
     fsync_chain,
     fsync_folder,
     link_file,
     locked,
     make_folders,
+    replace_file,
 )
 from sync.common.errors import LeaseError
 from sync.storage.storage import HIDDEN, File
@@ -40,11 +44,14 @@ class LocalStorage:
     """A folder of a local disk; see `sync.storage.storage.Storage`.
 
     Files are created and moved by linking, and folders are fsynced. The lease is a kernel lock on a
-    file, which ends with the process.
+    file, which ends with the process. Files are for their owner only or, if `public`, readable by
+    all users.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, public: bool = False) -> None:
         self.root = root
+        self._file_mode = PUBLIC_FILE if public else PRIVATE_FILE
+        self._folder_mode = PUBLIC_FOLDER if public else PRIVATE_FOLDER
 
     def uri(self, path: str = "") -> str:
         return str(self.root / path)
@@ -77,10 +84,10 @@ class LocalStorage:
 
     def create(self, path: str, data: bytes) -> bool:
         target = self.root / path
-        make_folders(self.root, target.parent)
+        self._make(target.parent)
         is_new = True
         try:
-            link_file(target, data)
+            link_file(target, data, self._file_mode)
         except FileExistsError:
             if self.read(path) != data:
                 raise
@@ -88,11 +95,19 @@ class LocalStorage:
         self._sync(target.parent)
         return is_new
 
+    def replace(self, path: str, data: bytes, instead_of: Collection[bytes] | None = None) -> None:
+        target = self.root / path
+        known = None if instead_of is None else (*instead_of, data)
+        if known is not None and target.exists() and self.read(path) not in known:
+            raise FileExistsError(f"{target} has other content")
+        self._make(target.parent)
+        replace_file(target, data, self._file_mode)
+
     def move(self, moves: Mapping[str, str]) -> list[str]:
         paths = {self.root / source: self.root / target for source, target in moves.items()}
         targets = {target.parent for target in paths.values()}
         for folder in targets:
-            make_folders(self.root, folder)
+            self._make(folder)
         tried = {source: _linked(source, target) for source, target in paths.items()}
         linked = [source for source, done in tried.items() if done]
         for folder in targets:
@@ -105,12 +120,13 @@ class LocalStorage:
         stay = [path for path in moves if tried[self.root / path] is False]
         return [path for path in stay if self.exists(path)]
 
-    def remove(self, path: str) -> None:
-        target = self.root / path
-        if target.is_dir():
-            shutil.rmtree(target)
-        else:
-            target.unlink(missing_ok=True)
+    def remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            (self.root / path).unlink(missing_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root / path)
 
     def make_durable(self, paths: Iterable[str]) -> None:
         folders: set[Path] = set()
@@ -138,9 +154,14 @@ class LocalStorage:
         return removed
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
-        self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._make(self.root)
         busy = LeaseError(f"another command is at work on {self.root}; wait until it ends")
         return locked(self.root / LEASE, busy, wait_s)
+
+    def _make(self, folder: Path) -> None:
+        """Create a folder and those above it, durably."""
+        existing = next(each for each in (folder, *folder.parents) if each.exists())
+        make_folders(existing, folder, self._folder_mode)
 
 
 @functools.lru_cache(MAX_SYNCED)

@@ -25,16 +25,18 @@ OBJECT_STORES: Final = ("s3", "gs", "az", "abfss")
 """Schemes of URIs of object stores: S3, Google Cloud Storage, and Azure Blob Storage."""
 
 
-def open_storage(uri: str, patience: timedelta = PATIENCE) -> Storage:
+def open_storage(uri: str, patience: timedelta = PATIENCE, *, public: bool = False) -> Storage:
     """Open the storage at `uri`: a plain path or `file:` on a local disk, others in object stores.
 
-    `patience` is the time for which a failed request to an object store is repeated. Raises
+    `patience` is the time for which a failed request to an object store is repeated. On a local
+    disk, new files are readable by their owner only or, if `public`, by all users. Raises
     FleetError if there is no such store, or its configuration is not valid.
     """
     scheme = urlsplit(uri).scheme
     if scheme in ("", "file"):
         path = uri.removeprefix("file:")
-        return LocalStorage(Path(f"/{path.lstrip('/')}" if path != uri else path).resolve())
+        root = Path(f"/{path.lstrip('/')}" if path != uri else path).resolve()
+        return LocalStorage(root, public=public)
     if scheme not in OBJECT_STORES:
         known = ", ".join(OBJECT_STORES)
         raise FleetError(f"cannot open {uri}: use a path, or a URI that begins with {known}")

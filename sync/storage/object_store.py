@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -21,8 +23,10 @@ from obstore.store import from_url
 
 from sync.storage.storage import HIDDEN, PATIENCE, File
 
-if TYPE_CHECKING:
-    from obstore import GetOptions
+if TYPE_CHECKING:  # these exist for type checkers only
+    from obstore import Attributes, GetOptions, PutMode
+
+_T = TypeVar("_T")
 
 TIMEOUT: Final = timedelta(seconds=30)
 """Time that one request may take. The largest, a data file of some MB, takes a few seconds."""
@@ -33,15 +37,24 @@ CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 RETRIES: Final = 8
 """Maximum repetitions of a request that the store refused by a 5xx status or did not answer."""
 
-CREATE_ATTEMPTS: Final = 3
-"""Maximum attempts to create a file. The library does not repeat a conditional put whose answer did
-not come, because the put may have succeeded; here, equal content means that it has."""
+ATTEMPTS: Final = 3
+"""Maximum attempts to create, change or remove files. The library does not repeat a conditional put
+whose answer did not come, because the put may have succeeded; here, equal content means that it
+has."""
 
 READERS: Final = 16
 """Files that are read at once: each waits for the store for some 20 ms."""
 
 LISTED: Final = 1_000
-"""Files in one answer of a listing: what S3 returns at most."""
+"""Files in one answer of a listing, and in one request to remove files: the maximum of S3."""
+
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".json": "application/json",
+    ".csv": "text/csv; charset=utf-8",
+}
+"""The content types of files, by suffix: a browser shows a page only if the store names its type.
+"""
 
 
 class ObjectStorage:
@@ -122,26 +135,50 @@ class ObjectStorage:
         return None
 
     def create(self, path: str, data: bytes) -> bool:
-        give_up_at = time.monotonic() + self._patience.total_seconds()
-        for attempt in range(1, CREATE_ATTEMPTS + 1):
-            try:
-                with _store_errors(self.uri(path)):
-                    obstore.put(self._store, path, data, mode="create", use_multipart=False)
-                return True
-            except FileExistsError:
-                if self.read(path) == data:
-                    return False
+        return self._repeat(lambda: self._create(path, data))
+
+    def _create(self, path: str, data: bytes) -> bool:
+        try:
+            self._put(path, data, "create")
+        except FileExistsError:
+            if self.read(path) != data:
                 raise
-            except OSError:
-                if attempt == CREATE_ATTEMPTS or time.monotonic() > give_up_at:
-                    raise
-        raise AssertionError
+            return False
+        return True
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """Do nothing: a file is durable when it is visible."""
 
     def clean(self, folder: str) -> int:
         return 0
+
+    def replace(self, path: str, data: bytes, instead_of: Collection[bytes] | None = None) -> None:
+        if instead_of is None:
+            self._put(path, data, "overwrite")
+        else:
+            self._repeat(lambda: self._change(path, data, instead_of))
+
+    def _change(self, path: str, data: bytes, instead_of: Collection[bytes]) -> None:
+        """Replace a file unless another process has changed it; an ETag tells that."""
+        mode: PutMode = "create"
+        content = None
+        with contextlib.suppress(FileNotFoundError), _store_errors(self.uri(path)):
+            found = obstore.get(self._store, path)
+            mode = {"e_tag": found.meta["e_tag"]}
+            if version := found.meta["version"]:
+                mode["version"] = version
+            content = found.bytes().to_bytes()
+        if content == data:
+            return
+        if content is not None and content not in instead_of:
+            raise FileExistsError(f"{self.uri(path)} has other content")
+        self._put(path, data, mode)
+
+    def _put(self, path: str, data: bytes, mode: PutMode) -> None:
+        kind = TYPES.get(PurePosixPath(path).suffix)
+        attributes: Attributes | None = {"Content-Type": kind} if kind else None
+        with _store_errors(self.uri(path)):
+            obstore.put(self._store, path, data, mode=mode, attributes=attributes)
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         return [source for source, target in moves.items() if not self._move(source, target)]
@@ -156,19 +193,41 @@ class ObjectStorage:
             self.create(target, content)
         except FileExistsError:
             return False
-        self._delete(source)
+        self.remove([source])
         return True
 
-    def remove(self, path: str) -> None:
+    def remove(self, paths: Iterable[str]) -> None:
+        remaining = iter(paths)
+        while chosen := list(islice(remaining, LISTED)):
+            self._repeat(partial(self._delete, chosen))
+
+    def remove_folder(self, path: str) -> None:
         with _store_errors(self.uri(path)):
             for found in obstore.list(self._store, path, chunk_size=LISTED):
-                for each in found:
-                    self._delete(each["path"])
-        self._delete(path)
+                self.remove(each["path"] for each in found)
 
-    def _delete(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError), _store_errors(self.uri(path)):
-            obstore.delete(self._store, path)
+    def _delete(self, paths: list[str]) -> None:
+        """Delete files. Some stores fail at the first that does not exist."""
+        try:
+            with _store_errors(self.uri(paths[0])):
+                obstore.delete(self._store, paths)
+        except FileNotFoundError:
+            if len(paths) > 1:
+                for path in paths:
+                    self._delete([path])
+
+    def _repeat(self, call: Callable[[], _T]) -> _T:
+        """Call until the store does not fail: at most `ATTEMPTS` times, and within the patience."""
+        give_up_at = time.monotonic() + self._patience.total_seconds()
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return call()
+            except (FileExistsError, FileNotFoundError):
+                raise
+            except OSError:
+                if time.monotonic() > give_up_at:
+                    raise
+        return call()
 
     def lease(self, wait_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

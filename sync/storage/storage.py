@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
@@ -86,6 +86,14 @@ class Storage(Protocol):
         """
         ...
 
+    def replace(self, path: str, data: bytes, instead_of: Collection[bytes] | None = None) -> None:
+        """Write a file, whole and durable, and create the folders above it; replace an old one.
+
+        With `instead_of`, raises FileExistsError if the file exists and has neither one of these
+        contents nor `data`; on a local disk, the caller must hold the lease then.
+        """
+        ...
+
     def move(self, moves: Mapping[str, str]) -> list[str]:
         """Move files to their targets; return the files whose target has different content.
 
@@ -95,8 +103,12 @@ class Storage(Protocol):
         """
         ...
 
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with its content; it need not exist."""
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files; they need not exist."""
+        ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with its content; it need not exist."""
         ...
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:

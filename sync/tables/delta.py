@@ -266,7 +266,7 @@ class FleetTables:
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
-        self.storage.remove("checkpoints")
+        self.storage.remove_folder("checkpoints")
         with delta_errors(self.storage):
             for name, table in zip((SEGMENTS, EVENTS), self._open_both(), strict=True):
                 if table is None:

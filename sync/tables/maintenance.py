@@ -196,10 +196,10 @@ def retain(
         if not dry_run:
             if old:
                 _delete_days(tables, snapshot, old)
-            for number, file in enumerate((*archive, *quarantine)):
-                if number % 1_000 == 0:
-                    progress("deleting files", number, len(archive) + len(quarantine))
-                places.segments.remove(file.path)
+            old_files = [file.path for file in (*archive, *quarantine)]
+            for number in range(0, len(old_files), 1_000):
+                progress("deleting files", number, len(old_files))
+                places.segments.remove(old_files[number : number + 1_000])
         return RetentionResult(
             {day: found.rows for day, found in old.items()},
             tuple(path for found in old.values() for path in found.files),

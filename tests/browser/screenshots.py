@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from PIL import Image
 
 from sync.pages.files import write_report
+from sync.storage.local import LocalStorage
 from tests.browser.chromium import DESKTOP, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
 
@@ -52,7 +53,8 @@ def main() -> int:
         return 1
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        report = write_report(sample(12), Path(folder) / "report").parent
+        report = Path(folder) / "report"
+        write_report(sample(12), LocalStorage(report))
         with chromium(Path(folder) / "profile") as browser:
             for picture in PICTURES:
                 _make(browser, report, picture)

@@ -12,6 +12,7 @@ from sync.pages.files import write_report
 from sync.pages.fleets import FIGURES, Fleet, fleets_page
 from sync.pages.overview import LISTED, find_problems
 from sync.pages.page import fleet_page
+from sync.storage.local import LocalStorage
 from tests.browser.chromium import DESKTOP, PAPER_PX, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, sound_findings
@@ -35,7 +36,9 @@ def fits(browser: Browser) -> bool:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(sample(8), tmp_path_factory.mktemp("report")).parent
+    folder = tmp_path_factory.mktemp("report")
+    write_report(sample(8), LocalStorage(folder))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +178,9 @@ def test_the_list_of_a_large_fleet_fits_a_phone_and_paper(browser: Browser, tmp_
     names = [f"gw-{at:03d}.{'far-away.' * (at % 5)}example" for at in range(LISTED + 1)]
     names[-1] = first = "g" * 63 + ".example"
     known = [GATEWAY | {"gateway": name} for name in names]
-    write_report(sound_findings(availability=known, stretches=[]), tmp_path, only_problems=True)
+    write_report(
+        sound_findings(availability=known, stretches=[]), LocalStorage(tmp_path), only_problems=True
+    )
     browser.open(tmp_path / "index.html", PHONE)
     assert fits(browser)
     browser.follow(first)

@@ -20,6 +20,8 @@ from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.monitor import AlertMonitor
 from sync.alerts.persistence import StateStore
 from sync.common.fleet_folder import FleetFolder
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from tests.helpers.fleet_tables import fleet_folder, put
 from tests.helpers.local_ingest import ingest
 
@@ -52,7 +54,10 @@ def collect_alerts(folder: FleetFolder, deliveries: list[Delivery]) -> list[Aler
     """Let segments arrive in order of time; ingest and check every `STEP_MS`."""
     now = SETTINGS.start
     monitor = AlertMonitor(
-        folder, StateStore(folder.tables), JsonLinesOutput(), clock=lambda: now / 1000
+        FleetStorage.of(folder),
+        StateStore(LocalStorage(folder.tables / "alerts")),
+        JsonLinesOutput(),
+        clock=lambda: now / 1000,
     )
     alerts: list[Alert] = []
     position = 0

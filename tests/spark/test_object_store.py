@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 
 from sync.ingest.ingest import ingest_waiting
 from sync.reports.shared.registry import SUMMARIES
-from sync.storage.locations import FleetStorage, StorageOptions
+from sync.storage.locations import FleetStorage, StorageOptions, open_storage
 from sync.tables.delta import FleetTables, Snapshot
 from sync.tables.maintenance import RetentionPolicy, compact, retain
 from sync.tables.summaries import StoredSummaries, summarise
 from sync.tables.tables import read_segments
 from tests.helpers.committed import SimulatedCrash
 from tests.helpers.faulty_landing import FaultyLanding
+from tests.helpers.fleet_command import Command
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.local_ingest import check, crash_at
 from tests.helpers.object_store import BUCKET, download, environment, upload
@@ -27,6 +28,7 @@ from tests.helpers.object_store import BUCKET, download, environment, upload
 pytestmark = pytest.mark.spark
 
 SOME = SUMMARIES[:3]
+URIS = ("--landing", f"s3://{BUCKET}/landing", "--tables", f"s3://{BUCKET}/tables")
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def places(spark: SparkSession, s3: str) -> Iterator[FleetStorage]:
     given = spark.sparkContext.environment
     before = dict(given)
     given.update(environment(s3))
-    yield StorageOptions(None, f"s3://{BUCKET}/landing", f"s3://{BUCKET}/tables").open()
+    yield StorageOptions(None, URIS[1], URIS[3]).open()
     given.clear()
     given.update(before)
 
@@ -75,6 +77,27 @@ def test_a_bucket_has_the_same_tables_and_summaries_as_a_disk(
     emptied = tables.snapshot()
     assert emptied.rows == 0
     assert rows(summarise(spark, emptied, SOME)) == found
+
+
+def test_a_report_in_a_bucket_is_that_on_a_disk(
+    places: FleetStorage, tmp_path: Path, seed: int, command_in_process: Command
+) -> None:
+    arriving = fleet_folder(tmp_path / "arriving")
+    FaultyLanding(arriving, Random(seed)).fill(all_of_it=True)
+    upload(arriving, places.segments)
+    first = command_in_process("ingest", *URIS, "--report", f"s3://{BUCKET}/first")
+    assert (first.returncode, first.stderr) == (0, "")
+    copy = download(places.segments, tmp_path / "copy")
+    moment, out, uri = datetime.now(UTC).isoformat(), tmp_path / "out", f"s3://{BUCKET}/out"
+    on_disk = command_in_process("report", "--dir", copy.root, "--out", out, "--as-of", moment)
+    in_bucket = command_in_process("report", *URIS, "--out", uri, "--as-of", moment)
+    assert (in_bucket.returncode, in_bucket.stderr) == (0, "")
+    assert in_bucket.stdout == on_disk.stdout.replace(str(out), uri)
+    report = open_storage(uri)
+    written = {file.path: report.read(file.path) for file in report.files()}
+    paths = [path for path in out.rglob("*") if path.is_file()]
+    assert written == {str(path.relative_to(out)): path.read_bytes() for path in paths}
+    assert written.keys() == {file.path for file in open_storage(f"s3://{BUCKET}/first").files()}
 
 
 def segments(spark: SparkSession, snapshot: Snapshot) -> list[tuple[object, ...]]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sync.alerts.state import MAX_GATEWAYS
-from sync.cli.options import fleet_dir
+from sync.cli.options import cluster_places
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
+from sync.storage.locations import StorageOptions, open_storage
 
 if TYPE_CHECKING:  # heavy imports, made where they are used
     from sync.alerts.monitor import AlertMonitor
@@ -30,7 +31,7 @@ TOKEN_BYTES: Final = 4_096
 
 
 @click.command()
-@fleet_dir
+@cluster_places
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -70,7 +71,9 @@ TOKEN_BYTES: Final = 4_096
 )
 @click.option("--once", is_flag=True, help="Check once and exit, for example from a timer.")
 def command(
-    folder: Path,
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
     out: Path | None,
     webhook: str | None,
     token_file: Path | None,
@@ -88,18 +91,22 @@ def command(
     """
     from sync.alerts.json_lines import JsonLinesOutput
     from sync.alerts.monitor import AlertMonitor
-    from sync.alerts.persistence import StateStore
+    from sync.alerts.persistence import FOLDER, StateStore
     from sync.common import json_log
+    from sync.receiver.gateways import GatewayRegistry
 
-    fleet = FleetFolder(folder)
-    fleet.require()
+    options = StorageOptions(folder, landing, tables)
+    options.check()
+    places = options.open()
     json_log.log_to_stderr()
-    store = StateStore(fleet.tables)
+    store = StateStore(open_storage(places.tables.uri(FOLDER)))
     with store.locked():
         output = JsonLinesOutput(out)
         output.prepare()
         monitor = AlertMonitor(
-            *(fleet, store, output, _webhook(webhook, token_file)), max_gateways=gateways
+            *(places, store, output, _webhook(webhook, token_file)),
+            gateways=GatewayRegistry(FleetFolder(folder)) if folder else None,
+            max_gateways=gateways,
         )
         asyncio.run(check_once(monitor) if once else _run_until_signal(monitor, interval))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, tzinfo
-from pathlib import Path
 from typing import Final
 
 import click
 
 from sync.cli.options import time_zone
 from sync.common.errors import FleetError
+from sync.storage.locations import open_storage
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*", re.ASCII)
 
@@ -28,12 +28,14 @@ def _names(
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for index.html. In it is a folder NAME with the report of each fleet.",
+    type=click.Path(file_okay=False),
+    metavar="DIR|URI",
+    help="Folder for index.html, a path or a URI such as s3://BUCKET/reports. In it is a folder "
+    "NAME with the report of each fleet.",
 )
 @time_zone
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", callback=_names)
-def command(out: Path, names: tuple[str, ...], zone: tzinfo) -> None:
+def command(out: str, names: tuple[str, ...], zone: tzinfo) -> None:
     """Write a page with the totals and problems of the fleets NAME.
 
     The page is made from the report of each fleet, to which it links. The report of a fleet must be
@@ -42,17 +44,14 @@ def command(out: Path, names: tuple[str, ...], zone: tzinfo) -> None:
     The page says of a fleet that it has no report, or that its report is old. If a report is
     missing or damaged, the command fails after the page is written.
     """
-    from sync.common.durable_files import replace_file
-    from sync.pages.files import READABLE
+    from sync.pages.files import INDEX
     from sync.pages.fleets import check_folder, fleets_page, read_fleet
-    from sync.storage.local import LocalStorage
 
-    storage = LocalStorage(out.resolve())
+    storage = open_storage(out, public=True)
     check_folder(storage)
     fleets = [read_fleet(storage, name) for name in names]
-    page = out / "index.html"
-    replace_file(page, fleets_page(fleets, datetime.now(UTC), zone).encode(), READABLE)
-    click.echo(f"page {page}")
+    storage.replace(INDEX, fleets_page(fleets, datetime.now(UTC), zone).encode())
+    click.echo(f"page {out.rstrip('/')}/{INDEX}")
     lacking = [f"{fleet.name}: {fleet.lack}" for fleet in fleets if fleet.lack]
     if lacking:
         raise FleetError(" ".join(lacking))

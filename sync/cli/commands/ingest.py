@@ -12,16 +12,16 @@ import click
 
 from sync.cli.gather import report_session
 from sync.cli.options import cluster_places
-from sync.common.fleet_folder import FleetFolder
 from sync.common.progress import Progress, progress_line
 from sync.common.text import plural
-from sync.storage.locations import StorageOptions
+from sync.storage.locations import FleetStorage, StorageOptions, open_storage
 from sync.tables.spark_session import BATCH_FILES
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from pyspark.sql import SparkSession
 
     from sync.ingest.ingest import IngestResult
+    from sync.storage.storage import Storage
 
 
 @click.command()
@@ -48,8 +48,8 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 @click.option(
     "--report",
     "out",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
+    type=click.Path(file_okay=False),
+    metavar="DIR|URI",
     help="After the ingest, write the report into this folder, in the same Spark session.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
@@ -60,7 +60,7 @@ def command(
     tables: str | None,
     batch_files: int,
     every: int,
-    out: Path | None,
+    out: str | None,
     *,
     continuous: bool,
     as_json: bool,
@@ -75,9 +75,8 @@ def command(
     --continuous, each run that found segments prints a line, and ingest.log is rotated to
     ingest.log.1 at 4 MiB.
     """
-    if out is not None and (continuous or folder is None or landing or tables):
-        msg = "--report requires --dir, without --landing, --tables and --continuous"
-        raise click.UsageError(msg)
+    if out is not None and continuous:
+        raise click.UsageError("--report and --continuous exclude each other")
     from sync.ingest.continuous import run_continuously, stopped_by_signals
     from sync.ingest.ingest import IngestControl, ingest_waiting
     from sync.tables.spark_session import (
@@ -89,18 +88,21 @@ def command(
 
     options = StorageOptions(folder, landing, tables)
     options.check()
+    places = options.open()
+    report = None
     if out is not None:
-        from sync.pages.files import prepare_folder
+        from sync.pages.files import prepare_report
 
-        prepare_folder(out)
+        report = open_storage(out, public=True)
+        prepare_report(report)
         require_java()
     log = None if verbose else options.log("ingest.log")
 
     def start() -> AbstractContextManager[SparkSession]:
         progress("starting Spark", 0, 0)
-        if out is None or folder is None:
+        if report is None:
             return spark_session("fieldpost-ingest")
-        return report_session("fieldpost-ingest", FleetFolder(folder))
+        return report_session("fieldpost-ingest", places)
 
     def print_result(result: IngestResult) -> None:
         if result.batches or not continuous:
@@ -112,13 +114,12 @@ def command(
         spark_on_demand(start) as session,
     ):
         control = IngestControl(_print_step if verbose else _no_step, progress)
-        places = options.open()
         if not continuous:
             result = ingest_waiting(session, places, batch_files=batch_files, control=control)
             progress("", 0, 0)
             print_result(result)
-            if out is not None and folder is not None:
-                _write_report(session(), folder, out, progress)
+            if report is not None:
+                _write_report(session(), places, report, progress)
             return
         with stopped_by_signals(control.stopping):
             run_continuously(
@@ -129,12 +130,14 @@ def command(
             )
 
 
-def _write_report(spark: SparkSession, folder: Path, out: Path, progress: Progress) -> None:
+def _write_report(
+    spark: SparkSession, places: FleetStorage, report: Storage, progress: Progress
+) -> None:
     from sync.cli.gather import Selection, gather
     from sync.pages.files import write_report
 
-    found = gather(spark, FleetFolder(folder), Selection(), progress)
-    write_report(found, out, progress=progress)
+    found = gather(spark, places, Selection(), progress)
+    write_report(found, report, progress=progress)
 
 
 def _print_step(step: str) -> None:

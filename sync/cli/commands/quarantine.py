@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.cli.options import fleet_dir
+from sync.cli.options import cluster_places
 from sync.cli.printing import print_line
 from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder
 from sync.common.text import plural
+from sync.storage.locations import StorageOptions
 
 if TYPE_CHECKING:  # heavy imports, made where they are used
     from sync.ingest.inspect_file import FileInspection
@@ -25,12 +26,29 @@ def command() -> None:
     """Inspect, re-admit or delete segments that the ingest refused."""
 
 
+def _with_quarantine(run: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `cluster_places` to a command, which gets the quarantine instead."""
+
+    @cluster_places
+    @wraps(run)
+    def with_places(
+        folder: Path | None, landing: str | None, tables: str | None, **values: Any
+    ) -> None:
+        from sync.ingest.quarantine import Quarantine
+
+        options = StorageOptions(folder, landing, tables)
+        options.check()
+        run(Quarantine(options.open()), **values)
+
+    return with_places
+
+
 @command.command("list")
-@fleet_dir
+@_with_quarantine
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def list_files(folder: Path, *, as_json: bool) -> None:
+def list_files(quarantine: Quarantine, *, as_json: bool) -> None:
     """List quarantined files with the reason of each, oldest first."""
-    for file in _quarantine(folder).files():
+    for file in quarantine.files():
         if as_json:
             click.echo(json.dumps(_document(file)))
         else:
@@ -40,12 +58,11 @@ def list_files(folder: Path, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("file")
-@fleet_dir
+@_with_quarantine
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def show(file: str, folder: Path, *, as_json: bool) -> None:
+def show(quarantine: Quarantine, file: str, *, as_json: bool) -> None:
     """Show why FILE was refused, its header if readable, and its first bytes."""
-    quarantine = _quarantine(folder)
-    quarantined = quarantine.find(file)
+    [quarantined] = quarantine.find([file])
     inspected = quarantine.inspect(quarantined)
     if as_json:
         click.echo(json.dumps(_document(quarantined) | _inspection(inspected)))
@@ -62,17 +79,20 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("files", nargs=-1)
-@fleet_dir
+@_with_quarantine
 @click.option("--reason", help="Re-admit all files that were refused for this reason.")
-def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None:
+def readmit(quarantine: Quarantine, files: tuple[str, ...], *, reason: str | None) -> None:
     """Move FILES back to the landing, so that the next ingest examines them again.
 
     Exit status 1 if a file could not be moved.
     """
     if bool(files) == bool(reason):
         raise click.UsageError("give either FILES or --reason, not both")
-    quarantine = _quarantine(folder)
-    moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
+    if reason is None:
+        chosen = quarantine.find(files)
+    else:
+        chosen = [file for file in quarantine.files() if file.reason == reason]
+    moved, refused = quarantine.readmit(chosen)
     for path in moved:
         print_line(f"re-admitted {path}")
     for text in refused:
@@ -85,33 +105,16 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
 
 @command.command()
 @click.argument("files", nargs=-1, required=True)
-@fleet_dir
+@_with_quarantine
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
+def drop(quarantine: Quarantine, files: tuple[str, ...], *, yes: bool) -> None:
     """Delete FILES from the quarantine permanently."""
-    quarantine = _quarantine(folder)
-    chosen = _chosen(quarantine, files, None)
+    chosen = quarantine.find(files)
     if not yes:
         click.confirm(f"Delete {plural(len(chosen), 'file')} permanently?", abort=True)
     for file in chosen:
         quarantine.drop(file)
         print_line(f"dropped {file.shown}")
-
-
-def _quarantine(folder: Path) -> Quarantine:
-    from sync.ingest.quarantine import Quarantine
-
-    fleet = FleetFolder(folder)
-    fleet.require()
-    return Quarantine(fleet)
-
-
-def _chosen(
-    quarantine: Quarantine, files: Sequence[str], reason: str | None
-) -> list[QuarantinedFile]:
-    if reason is not None:
-        return [file for file in quarantine.files() if file.reason == reason]
-    return list(dict.fromkeys(map(quarantine.find, files)))
 
 
 def _document(file: QuarantinedFile) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sync.cli.gather import Selection, gather, report_session
-from sync.cli.options import fleet_dir, time_zone
-from sync.common.fleet_folder import FleetFolder
+from sync.cli.options import cluster_places, time_zone
 from sync.common.progress import Progress, progress_line
+from sync.storage.locations import StorageOptions, open_storage
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.reports.shared.findings import Findings
@@ -68,12 +68,14 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
 
 
 @click.command()
-@fleet_dir
+@cluster_places
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for index.html, report.json and a CSV file for each table.",
+    type=click.Path(file_okay=False),
+    metavar="DIR|URI",
+    help="Folder for index.html, report.json and a CSV file for each table: a path, or a URI such "
+    "as s3://BUCKET/report.",
 )
 @click.option(
     "--since",
@@ -123,8 +125,10 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
     "--verbose", is_flag=True, help="Show Spark's messages, and how many days were recomputed."
 )
 def command(
-    folder: Path,
-    out: Path,
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    out: str,
     since: date | None,
     gateways: tuple[str, ...],
     as_of: datetime | None,
@@ -143,22 +147,23 @@ def command(
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
-    from sync.pages.files import prepare_folder, report_document, write_report
+    from sync.pages.files import INDEX, prepare_report, report_document, report_json, write_report
 
-    fleet = FleetFolder(folder)
-    fleet.require()
-    prepare_folder(out)
+    options = StorageOptions(folder, landing, tables)
+    options.check()
+    report = open_storage(out, public=True)
+    prepare_report(report)
     selection = Selection(since, gateways or None, as_of, cap)
     with progress_line(shown=not verbose) as progress:
-        found = replace(_gather(fleet, selection, progress, verbose=verbose), zone=zone)
-        page = write_report(
-            found, out, formulas=formulas, only_problems=only_problems, progress=progress
+        found = replace(_gather(options, selection, progress, verbose=verbose), zone=zone)
+        write_report(
+            found, report, formulas=formulas, only_problems=only_problems, progress=progress
         )
     if verbose:
         counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
         click.echo(f"days {counts}", err=True)
     if as_json:
-        click.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
+        click.echo(report_json(found), nl=False)
         return
     document: dict[str, Any] = report_document(found)
     for line in _lines(document["totals"]):
@@ -166,18 +171,19 @@ def command(
     for name, weight in (("problems", "wrong"), ("notices", "notice")):
         number = sum(problem["weight"] == weight for problem in document["problems"])
         click.echo(f"{name:<16}{number:>12}")
-    click.echo(f"page {page}")
+    click.echo(f"page {out.rstrip('/')}/{INDEX}")
 
 
 def _gather(
-    fleet: FleetFolder, selection: Selection, progress: Progress, *, verbose: bool
+    options: StorageOptions, selection: Selection, progress: Progress, *, verbose: bool
 ) -> Findings:
     from sync.tables.spark_session import spark_errors
 
-    log = None if verbose else fleet.tables.resolve() / "report.log"
+    log = None if verbose else options.log("report.log")
+    places = options.open()
     progress("starting Spark", 0, 0)
-    with spark_errors(log), report_session("fieldpost-report", fleet) as spark:
-        return gather(spark, fleet, selection, progress)
+    with spark_errors(log), report_session("fieldpost-report", places) as spark:
+        return gather(spark, places, selection, progress)
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

@@ -131,10 +131,9 @@ def remove_replaced(tables: Storage, wanted: Iterable[Key]) -> None:
         if used.get(key) is entry or not replaced:
             staying.add(entry.attempt)
             paths.update(entry.files)
-    for path in {path for _, entry in kept for path in entry.files} - paths:
-        tables.remove(path)
+    tables.remove({path for _, entry in kept for path in entry.files} - paths)
     for attempt in {entry.attempt for _, entry in kept} - staying:
-        tables.remove(f"{FOLDER}/{attempt}")
+        tables.remove_folder(f"{FOLDER}/{attempt}")
     _remove_orphans(tables, now)
 
 
@@ -149,7 +148,7 @@ def _remove_orphans(tables: Storage, now: float) -> None:
             complete.add(attempt)
     for attempt, modified in newest.items():
         if attempt not in complete and now - modified > ORPHAN_S:
-            tables.remove(f"{FOLDER}/{attempt}")
+            tables.remove_folder(f"{FOLDER}/{attempt}")
 
 
 def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:

@@ -32,6 +32,8 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry
 from sync.segment import Event
+from sync.storage.local import LocalStorage
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import EVENTS, SEGMENTS, local_tables
 from sync.tables.maintenance import compact
 from tests.helpers.fleet_tables import EPOCH, Lane, fleet_folder, land, put
@@ -51,6 +53,10 @@ def event(at: float, **what: Any) -> Event:
     return Event(seq=1, time=round(at * 1000), clock=True, **fields)
 
 
+def state_store(folder: FleetFolder) -> StateStore:
+    return StateStore(LocalStorage(folder.tables / "alerts"))
+
+
 @dataclass
 class Fleet:
     """A fleet folder with an ingest, and an alert monitor with a manual clock."""
@@ -65,8 +71,13 @@ class Fleet:
 
     def start(self) -> AlertMonitor:
         """Start a monitor that continues from the saved state."""
-        store = StateStore(self.folder.tables)
-        return AlertMonitor(self.folder, store, JsonLinesOutput(self.out), clock=lambda: self.now)
+        return AlertMonitor(
+            FleetStorage.of(self.folder),
+            state_store(self.folder),
+            JsonLinesOutput(self.out),
+            gateways=GatewayRegistry(self.folder),
+            clock=lambda: self.now,
+        )
 
     def arrive(self, gateway: str, *events: Event, at: float | None = None) -> None:
         lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
@@ -278,7 +289,7 @@ def test_second_monitor_is_refused(fleet: Fleet) -> None:
     with (
         fleet.watch.store.locked(),
         pytest.raises(FleetError, match="already runs"),
-        StateStore(fleet.folder.tables).locked(),
+        state_store(fleet.folder).locked(),
     ):
         raise AssertionError
 

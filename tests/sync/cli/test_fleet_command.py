@@ -122,7 +122,6 @@ def test_wrong_usage_exits_with_2() -> None:
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
     reporting = ("ingest", "--dir", "x", "--report", "out")
     assert fleet_command(*reporting, "--continuous").returncode == 2
-    assert fleet_command(*reporting, "--tables", "file:/x").returncode == 2
 
 
 def ingest(fleet: FleetFolder) -> CompletedProcess[str]:

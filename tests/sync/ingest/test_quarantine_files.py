@@ -13,6 +13,7 @@ from sync.cli.main import cli
 from sync.common.fleet_folder import FleetFolder, archive_path, segment_path
 from sync.ingest.inspect_file import inspect_file
 from sync.ingest.quarantine import Quarantine
+from sync.storage.locations import FleetStorage
 from sync.tables.delta import Counts
 from tests.helpers.committed import Committer
 from tests.helpers.fleet_tables import (
@@ -55,10 +56,8 @@ SEALED = Lane().seal(some_events(3))[1]
         ),
     )
 )
-def test_any_bytes_can_be_inspected(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "inspected.seg"
-    path.write_bytes(data)
-    inspection = inspect_file(path)
+def test_any_bytes_can_be_inspected(data: bytes) -> None:
+    inspection = inspect_file(data)
     assert inspection.size == len(data)
     assert inspection.reason is not None
     assert "\n" not in "".join([*inspection.header, *inspection.header.values()])
@@ -151,8 +150,7 @@ def test_impossible_names_are_refused(fleet: FleetFolder, name: str) -> None:
 
 def test_files_outside_the_quarantine_are_refused(fleet: FleetFolder) -> None:
     outside = land(fleet, Lane().seal(some_events(1)))
-    (fleet.quarantine / "link.seg").symlink_to(outside)
-    for name in (str(outside), "../landing/x.seg", "none.seg", "link.seg"):
+    for name in (str(outside), "../landing/x.seg", "none.seg", "."):
         assert "is not a file in the quarantine" in quarantine(fleet, "drop", name, "--yes").stderr
     assert outside.exists()
 
@@ -193,7 +191,7 @@ def test_refusing_a_fork_says_whether_its_gateway_has_a_new_epoch(
     identity, data = Lane().seal(some_events(3))
     name = f"gw.example/1-3.{sha256(data).hexdigest()[:16]}.seg"
     path = put(fleet.quarantine / name, data)
-    quarantined = Quarantine(fleet)
+    quarantined = Quarantine(FleetStorage.of(fleet))
     [file] = quarantined.files()
     fork = file._replace(reason="fork", detail="overlaps 1-3")
     epoch, later = identity.epoch, f"{identity.epoch[:-1]}Z"

@@ -29,8 +29,9 @@ LATER = NOON + timedelta(hours=2)
 def reports(tmp_path_factory: pytest.TempPathFactory) -> LocalStorage:
     """The reports of the fleets `north`, without problems, and `south`, with losses."""
     out = tmp_path_factory.mktemp("reports")
-    write_report(sound_findings(), out / "north")
-    write_report(sound_findings(completeness=LOSS), out / "south", only_problems=True)
+    write_report(sound_findings(), LocalStorage(out / "north"))
+    south = LocalStorage(out / "south")
+    write_report(sound_findings(completeness=LOSS), south, only_problems=True)
     return LocalStorage(out)
 
 

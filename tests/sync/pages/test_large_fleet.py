@@ -15,6 +15,7 @@ from sync.pages.files import write_report
 from sync.pages.overview import LISTED, SHOWN, find_problems
 from sync.pages.page import fleet_page, gateway_pages, list_pages
 from sync.reports.shared.findings import Findings
+from sync.storage.local import LocalStorage
 from tests.helpers.pages import Page, checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, sound_findings
@@ -122,7 +123,7 @@ def test_500_gateways_are_on_one_page_and_501_are_not() -> None:
 
 def test_only_gateways_with_problems_get_a_page(tmp_path: Path) -> None:
     found = copied((SOUND, NOTICED, TROUBLED[0]))
-    write_report(found, tmp_path, only_problems=True)
+    write_report(found, LocalStorage(tmp_path), only_problems=True)
     assert [path.name for path in (tmp_path / "gateways").iterdir()] == ["gw-00002.example.html"]
     page = checked((tmp_path / "index.html").read_text())
     assert names_in_list(page)[:3] == [f"gw-{at:05d}.example" for at in (2, 1, 0)]
@@ -142,7 +143,9 @@ def test_pages_link_to_the_neighbours_that_have_a_page() -> None:
 
 def test_a_large_report_is_written_with_its_list_pages(tmp_path: Path) -> None:
     known = [GATEWAY | {"gateway": f"gw-{at:04d}"} for at in range(LISTED + 1)]
-    write_report(sound_findings(availability=known, stretches=[]), tmp_path, only_problems=True)
+    write_report(
+        sound_findings(availability=known, stretches=[]), LocalStorage(tmp_path), only_problems=True
+    )
     index = (tmp_path / "index.html").read_text()
     links = {link for link in Page(index).links if not link.startswith("#")}
     assert {"gateways-1.html", "gateways-2.html"} <= links

@@ -13,35 +13,54 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.pages import files
-from sync.pages.files import prepare_folder
+from sync.pages.files import prepare_report
+from sync.storage import object_store
+from sync.storage.locations import open_storage
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, some_events, waiting_segments
+from tests.helpers.object_store import BUCKET, FaultyProxy
 from tests.helpers.spark_package import spark_package
+
+
+def prepare(folder: Path) -> None:
+    prepare_report(open_storage(str(folder), public=True))
 
 
 def test_a_new_folder_is_created_and_stays_empty(tmp_path: Path) -> None:
     out = tmp_path / "a" / "b"
-    prepare_folder(out)
+    prepare(out)
     assert [path.name for path in out.rglob("*")] == ["gateways"]
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FleetError, match=r"cannot write the report into .*choose another --out"):
-        prepare_folder(tmp_path / "file" / "out")
+        prepare(tmp_path / "file" / "out")
 
 
 @pytest.mark.parametrize("name", ["index.html", "sensors.csv", "clocks.json"])
 def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(FleetError, match=f"{name} is a folder"):
-        prepare_folder(tmp_path)
+        prepare(tmp_path)
 
 
 def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=files.MIN_FREE - 1))
     with pytest.raises(FleetError, match="make room"):
-        prepare_folder(tmp_path)
+        prepare(tmp_path)
+
+
+def test_a_store_that_cannot_be_written_is_refused(
+    proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "RETRIES", 0)
+    out = open_storage(f"s3://{BUCKET}/report")
+    prepare_report(out)
+    assert not [*out.files()]
+    proxy.share, proxy.kinds, proxy.only = 1.0, ("503",), "PUT"
+    with pytest.raises(FleetError, match=rf"^cannot write the report into s3://{BUCKET}/report: "):
+        prepare_report(out)
 
 
 @pytest.mark.parametrize("command", [("report", "--out"), ("ingest", "--report")])

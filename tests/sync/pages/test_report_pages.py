@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import obstore
 import pytest
 from markupsafe import escape
 from matplotlib.figure import Figure
+from obstore.store import from_url
 
 from sync.pages import page as pages
 from sync.pages.files import report_document, write_report
@@ -26,6 +28,9 @@ from sync.pages.table_csv import table_csv
 from sync.reports.lag import TABLE as LAG
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
+from sync.storage.local import LocalStorage
+from sync.storage.locations import open_storage
+from tests.helpers.object_store import BUCKET, FaultyProxy
 from tests.helpers.pages import Page, checked, checked_gateway_pages
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, findings, sound_findings
@@ -245,29 +250,30 @@ def test_texts_are_escaped_and_their_commands_and_terms_are_marked_up() -> None:
 
 
 def test_a_report_is_written_as_html_json_and_csv(tmp_path: Path) -> None:
-    page = write_report(sound_findings(), tmp_path / "out" / "here")
-    write_report(sound_findings(), tmp_path / "out" / "here")
-    assert {path.name for path in page.parent.iterdir()} == {
+    out = tmp_path / "out" / "here"
+    for _ in range(2):
+        write_report(sound_findings(), LocalStorage(out, public=True))
+    assert {path.name for path in out.iterdir()} == {
         "index.html",
         "report.json",
         "summary.json",
         "gateways",
         *(f"{report.name}.{form}" for report in REPORTS for form in ("csv", "json")),
     }
-    assert [path.name for path in (page.parent / "gateways").iterdir()] == ["gw.example.html"]
-    document = json.loads((page.parent / "report.json").read_text())
+    assert [path.name for path in (out / "gateways").iterdir()] == ["gw.example.html"]
+    document = json.loads((out / "report.json").read_text())
     assert (document["version"], document["totals"]["events"]) == (1, 20_000)
     rows = document["tables"]["completeness"]
     assert rows[0]["since"] == "2025-11-21T12:00:00+00:00"
-    with (page.parent / "completeness.csv").open(newline="") as file:
+    with (out / "completeness.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
     assert (row["unexplained"], row["since"]) == ("0", "2025-11-21T12:00:00+00:00")
-    own_file = json.loads((page.parent / "completeness.json").read_text())
+    own_file = json.loads((out / "completeness.json").read_text())
     scope = {name: document[name] for name in ("version", "as_of", "since", "gateways")}
     assert own_file == scope | {"rows": rows}
     [report] = [each for each in REPORTS if each.name == "completeness"]
     assert list(row) == [column.name for column in report.table.columns]
-    with (page.parent / "quarantine.csv").open(newline="") as file:
+    with (out / "quarantine.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == []
 
 
@@ -289,7 +295,7 @@ def test_only_plots_whose_values_have_changed_are_drawn_again(
 ) -> None:
     def count_redrawn(found: Findings) -> int:
         drawn_figures.clear()
-        write_report(found, tmp_path)
+        write_report(found, LocalStorage(tmp_path))
         return len(drawn_figures)
 
     found, index = few_gateways(FLEET, THREE[:1]), tmp_path / "index.html"
@@ -312,6 +318,22 @@ def test_only_plots_whose_values_have_changed_are_drawn_again(
     assert count_redrawn(elsewhere) == every
 
 
+def test_a_report_in_a_failing_store_is_that_on_a_disk(proxy: FaultyProxy, tmp_path: Path) -> None:
+    found = few_gateways(FLEET, THREE[:1])
+    write_report(found, LocalStorage(tmp_path))
+    store = open_storage(f"s3://{BUCKET}/report")
+    proxy.share, proxy.kinds = 0.2, ("500", "503", "lost", "503 after")
+    write_report(found, store)
+    assert proxy.faults
+    proxy.share = 0.0
+    written = {file.path: store.read(file.path) for file in store.files()}
+    paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written == {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+    for name, kind in (("index.html", "text/html"), ("clocks.csv", "text/csv")):
+        attributes = obstore.get(from_url(f"s3://{BUCKET}/report"), name).attributes
+        assert attributes["Content-Type"] == f"{kind}; charset=utf-8"
+
+
 def test_problems_are_in_the_json_document() -> None:
     [problem] = report_document(sound_findings(completeness=[LANE | {"unexplained": 7}]))[
         "problems"
@@ -331,7 +353,7 @@ def test_infinity_and_nan_are_replaced() -> None:
 def test_values_that_json_cannot_express_are_refused(tmp_path: Path) -> None:
     row = {"lane": "logs", "kind": "log", "events": 1, "extra": {1}}
     with pytest.raises(TypeError, match="value of type set"):
-        write_report(sound_findings(totals=[row]), tmp_path)
+        write_report(sound_findings(totals=[row]), LocalStorage(tmp_path))
     assert not (tmp_path / "report.json").exists()
 
 

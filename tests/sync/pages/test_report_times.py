@@ -19,6 +19,7 @@ from sync.pages.page import fleet_page
 from sync.reports.shared import column, formats
 from sync.reports.shared.plausible import LONGEST_S
 from sync.reports.shared.window import Window
+from sync.storage.local import LocalStorage
 from tests.helpers.pages import checked, checked_gateway_pages
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, NOON, sound_findings
@@ -62,21 +63,21 @@ def test_a_repeated_hour_has_two_zone_names() -> None:
 def test_pages_show_times_of_the_chosen_zone_and_files_those_of_utc(tmp_path: Path) -> None:
     silent = GATEWAY | {"state": "silent"}
     found = replace(sound_findings(availability=[silent]), zone=BERLIN, since=NOON.date())
-    out = write_report(found, tmp_path).parent
-    page = checked((out / "index.html").read_text())
+    write_report(found, LocalStorage(tmp_path))
+    page = checked((tmp_path / "index.html").read_text())
     assert "As of 2025-11-21 13:00:00 CET, for the days since 2025-11-21." in page
     assert "Times are those of Europe/Berlin; days are UTC days." in page
     assert "Nothing has arrived since 2025-11-21 13:00:00 CET" in page
     assert "12:00:00" not in page
     assert "UTC<" not in page
     assert ">2025-11-21, Europe/Berlin<" in page
-    own = checked((out / "gateways" / "gw.example.html").read_text())
+    own = checked((tmp_path / "gateways" / "gw.example.html").read_text())
     assert "2025-11-21 13:00:00 CET" in own
     assert "12:00:00" not in own
-    document = json.loads((out / "report.json").read_text())
+    document = json.loads((tmp_path / "report.json").read_text())
     assert document["time_zone"] == "Europe/Berlin"
     assert document["tables"]["availability"][0]["last_seen"] == "2025-11-21T12:00:00+00:00"
-    assert "13:00:00" not in (out / "availability.csv").read_text()
+    assert "13:00:00" not in (tmp_path / "availability.csv").read_text()
 
 
 def test_ticks_are_at_full_hours_of_the_zone_on_both_sides_of_a_change() -> None:

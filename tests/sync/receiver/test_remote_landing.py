@@ -84,7 +84,7 @@ def test_without_a_spool_a_store_that_is_away_refuses_at_once(
         landing.high_watermarks(GATEWAY, EPOCH)
     assert not landing.is_accepting(1)
     failed = proxy.faults.total()
-    assert failed == object_store.CREATE_ATTEMPTS, "one call alone tries"
+    assert failed == object_store.ATTEMPTS, "one call alone tries"
     landing.catch_up()
     assert proxy.faults.total() == failed + 1
     proxy.share = 0.0

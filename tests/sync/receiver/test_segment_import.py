@@ -167,7 +167,7 @@ def test_full_disk_ends_the_import_and_it_can_be_repeated(
 
     def failing_fsync(number: int) -> None:
         calls.append(number)
-        if len(calls) > 12:
+        if len(calls) > 10:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(number)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from random import Random
 
 import pytest
+from obstore.store import LocalStore
 
 from sync.storage import object_store as module
 from sync.storage.local import LocalStorage
@@ -17,7 +16,7 @@ from sync.storage.locations import open_storage
 from sync.storage.object_store import ObjectStorage
 from sync.storage.storage import File, Storage
 from tests.helpers.fleet_tables import NOON, put
-from tests.helpers.object_store import BUCKET, FAULTS, FaultyProxy, environment
+from tests.helpers.object_store import BUCKET, FAULTS, FaultyProxy
 
 ODD = "a/b [1] 100%20 #ü/x.json"
 
@@ -131,12 +130,55 @@ def test_a_move_never_replaces_and_can_be_repeated(storage: Storage) -> None:
     assert storage.move({}) == []
 
 
+def test_files_are_replaced(storage: Storage) -> None:
+    for data in (b"one", b"two", bytes(range(256)) * 50_000):
+        storage.replace(ODD, data)
+        assert storage.read(ODD) == data
+
+
+def test_only_expected_content_is_replaced(storage: Storage) -> None:
+    storage.replace(ODD, b"one", [])
+    storage.replace(ODD, b"two", [b"none", b"one"])
+    storage.replace(ODD, b"two", [])
+    with pytest.raises(FileExistsError, match=r"x\.json has other content"):
+        storage.replace(ODD, b"three", [b"one"])
+    assert storage.read(ODD) == b"two"
+
+
 def test_files_and_folders_are_removed(storage: Storage) -> None:
-    for path in (ODD, "a/z.seg", "ab"):
+    many = [f"a/b/{at}" for at in range(1, 1_003)]
+    for path in (ODD, "a/.hidden", "a/z.seg", "ab", many[-1]):
         storage.create(path, b"")
-    for path in ("a/z.seg", "a", "none"):
-        storage.remove(path)
-    assert listed(storage) == [("ab", 0)]
+    storage.remove(["a/z.seg", "none", *many])
+    assert listed(storage) == [(ODD, 0), ("ab", 0)]
+    for _ in range(2):
+        storage.remove_folder("a")
+        assert listed(storage) == [("ab", 0)]
+    with pytest.raises(FileNotFoundError):
+        storage.read("a/.hidden")
+
+
+def test_a_store_that_fails_for_missing_files_removes_the_others(s3: str, tmp_path: Path) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}")
+    storage._store = LocalStore(tmp_path)  # it fails for a missing file, as Azure and Google do
+    for path in ("a", "b"):
+        storage.create(path, b"")
+    storage.remove(["a", "none", "b"])
+    assert listed(storage) == []
+
+
+def test_a_storage_can_be_readable_by_all_users(tmp_path: Path) -> None:
+    (tmp_path / "usual").mkdir()
+    usual = (tmp_path / "usual").stat().st_mode & 0o777
+    for public, file, folder in ((False, 0o600, 0o700), (True, 0o644, usual)):
+        storage = open_storage(f"{tmp_path}/{public}", public=public)
+        storage.replace("a/b/x", b"1")
+        storage.create("a/y", b"1")
+        modes = {
+            path: Path(storage.uri(path)).stat().st_mode & 0o777
+            for path in ("a/b/x", "a/y", "", "a", "a/b")
+        }
+        assert [*modes.values()] == [file, file, folder, folder, folder]
 
 
 def test_workers_open_a_storage_by_its_uri(storage: Storage) -> None:
@@ -157,16 +199,6 @@ def test_the_times_of_local_files_are_in_milliseconds(tmp_path: Path) -> None:
     assert file.modified == NOON / 1000 + 0.001
 
 
-@pytest.fixture
-def proxy(s3: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    """A proxy before the S3 server, and times that suit it."""
-    monkeypatch.setattr(module, "TIMEOUT", timedelta(seconds=5))
-    with FaultyProxy(s3, Random(seed)).running() as running:
-        for name, value in environment(running.url).items():
-            monkeypatch.setenv(name, value)
-        yield running
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_conditional_put_whose_answer_is_lost_has_succeeded(
     proxy: FaultyProxy, fault: str
@@ -178,7 +210,19 @@ def test_a_conditional_put_whose_answer_is_lost_has_succeeded(
     proxy.count = 1
     with pytest.raises(FileExistsError):
         storage.create("x", b"two")
-    assert storage.read("x") == b"one"
+    proxy.count = 1
+    storage.replace("x", b"two", [b"one"])
+    assert (storage.read("x"), proxy.faults) == (b"two", {fault: 3})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_files_are_removed_in_spite_of_a_fault(proxy: FaultyProxy, fault: str) -> None:
+    storage = ObjectStorage(f"s3://{BUCKET}")
+    for path in ("a/x", "a/y"):
+        storage.create(path, b"")
+    proxy.share, proxy.kinds, proxy.only, proxy.count = 1.0, (fault,), "POST", 1
+    storage.remove(["a/x", "a/y"])
+    assert (listed(storage), proxy.faults) == ([], {fault: 1})
 
 
 def test_a_store_that_stays_silent_is_asked_no_longer_than_the_patience(
@@ -213,7 +257,15 @@ def test_a_store_that_stays_away_is_an_error_of_one_line(
     monkeypatch.setattr(module, "RETRIES", 1)
     storage = ObjectStorage(f"s3://{BUCKET}/fleet")
     proxy.share, proxy.kinds = 1.0, ("503",)
-    for call in (storage.read, storage.exists, storage.remove, lambda path: [*storage.files(path)]):
+    for call in (
+        storage.read,
+        storage.exists,
+        storage.remove_folder,
+        lambda path: storage.remove([path]),
+        lambda path: storage.replace(path, b""),
+        lambda path: storage.replace(path, b"", []),
+        lambda path: [*storage.files(path)],
+    ):
         with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: [^\n]*503"):
             call("x")
     with pytest.raises(OSError, match=rf"^s3://{BUCKET}/fleet/x: "):
