@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, payload, peer, queue_payload, server
+from benchmarks import backlog, cluster, payload, peer, queue_payload, server
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import SensorStream, transaction
 from benchmarks.ingest_page import Run, growth_blocks
@@ -86,6 +87,14 @@ def test_the_ingest_page_shows_the_steps_of_the_ingest() -> None:
     runs = [Run(count, 500 * count, 1.0, 1.0, 1, steps) for count in (4, 40, 40, 40)]
     table = growth_blocks(runs, 4)[1]
     assert "| 101 | 102 | 103 | 104 | 106 |" in table
+
+
+def test_executors_have_processors_of_their_own() -> None:
+    here = sorted(os.sched_getaffinity(0))
+    one, others = cluster.pins(1)
+    assert one == str(here[0])
+    assert others == ",".join(map(str, here[1:] or here))
+    assert cluster.pins(len(here)) == [*map(str, here), ",".join(map(str, here))]
 
 
 BARE = f"{peer.device(0)}@{DOMAIN}"
