@@ -149,7 +149,7 @@ async def test_a_running_ingest_is_terminated_at_the_end(
     async with periodic_ingest(LocalStorage(folder.root), IngestPlan(command, 0.01)):
         process = await asyncio.wait_for(started.get(), LIMIT_S)
         await asyncio.wait_for(asyncio.to_thread((tmp_path / "ready").read_bytes), LIMIT_S)
-    assert process.returncode == status
+    assert await asyncio.wait_for(process.wait(), LIMIT_S) == status
 
 
 async def test_the_real_ingest_command_is_started(folder: FleetFolder, log: Log) -> None:
