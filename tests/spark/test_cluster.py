@@ -1,4 +1,4 @@
-"""Ingests by `spark-submit`, on a standalone cluster and on Kubernetes.
+"""Commands by `spark-submit`, on a standalone cluster and on Kubernetes.
 
 Driver and executors share a bucket alone. A worker of the standalone cluster is killed with its
 executor while that writes a file.
@@ -11,20 +11,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from sync.ingest.ingest import HERE_BYTES
-from sync.storage.locations import FleetStorage, StorageOptions
+from sync.ingest.ingest import HERE_BYTES, ingest_waiting
+from sync.storage.locations import FleetStorage, StorageOptions, open_storage
 from sync.tables.java import find_java
 from tests.helpers.faulty_landing import FaultyLanding
+from tests.helpers.fleet_command import Command
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.jvm import FAST_JVM
 from tests.helpers.kubernetes_api import ADDRESS, KubernetesApi
-from tests.helpers.local_ingest import check
+from tests.helpers.local_ingest import check, no_spark
 from tests.helpers.object_store import BUCKET, FaultyProxy, download, environment, upload
 from tests.helpers.spark_cluster import HOME, Cluster, Worker, spark_cluster
 from tests.helpers.spark_package import DEPLOY, spark_package
@@ -128,6 +130,31 @@ def test_an_ingest_whose_worker_is_killed_equals_the_truth(
         assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("ingested ")
     check(download(places.segments, tmp_path / "copy"), landing)
+
+
+@pytest.mark.long
+def test_a_report_whose_worker_is_killed_equals_that_of_one_machine(
+    s3: str, places: FleetStorage, tmp_path: Path, seed: int, command_in_process: Command
+) -> None:
+    arriving = fleet_folder(tmp_path / "arriving")
+    FaultyLanding(arriving, Random(seed)).fill(all_of_it=True)
+    upload(arriving, places.segments)
+    ingest_waiting(no_spark, places)
+    copy = download(places.segments, tmp_path / "copy")
+    moment, out, uri = datetime.now(UTC).isoformat(), tmp_path / "out", f"s3://{BUCKET}/out"
+    with (
+        spark_cluster(2, tmp_path / "cluster", options=FAST_JVM) as cluster,
+        dying_worker(s3, cluster, seed) as proxy,
+    ):
+        words = ("report", *URIS, "--out", uri, "--as-of", moment)
+        done = submit(cluster, proxy.url, tmp_path, *words)
+        assert done.returncode == 0, done.stderr[-3000:]
+    here = command_in_process("report", "--dir", copy.root, "--out", out, "--as-of", moment)
+    assert done.stdout == here.stdout.replace(str(out), uri)
+    report = open_storage(uri)
+    written = {file.path: report.read(file.path) for file in report.files()}
+    paths = [path for path in out.rglob("*") if path.is_file()]
+    assert written == {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.long
