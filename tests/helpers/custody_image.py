@@ -32,12 +32,12 @@ def image_equals_rows(tx: Transaction) -> None:
     assert image.bodies.bytes == sum(sizes.values()) <= store.BODY_BYTES
 
 
-def messages(image: store._Image) -> list[store.HeldMessage]:
+def messages(image: store._CustodyImage) -> list[store.HeldMessage]:
     """Return the held messages of an image, oldest first."""
     return [held for held in image.rows.values() if isinstance(held, store.HeldMessage)]
 
 
-def content(image: store._Image) -> dict[str, Any]:
+def content(image: store._CustodyImage) -> dict[str, Any]:
     """Return the content of an image: messages in order, charges, and released keys in order."""
     return {
         "messages": [_fields(held) for held in messages(image)],

@@ -191,7 +191,7 @@ class Custody(RuleBasedStateMachine):
         return refused
 
     def content(self) -> dict[str, Any] | None:
-        image: store._Image | None = self.cache.get("custody")
+        image: store._CustodyImage | None = self.cache.get("custody")
         return None if image is None else custody_image.content(image)
 
     @rule(lost=st.booleans())
@@ -349,7 +349,7 @@ class Custody(RuleBasedStateMachine):
 
     @invariant()
     def the_image_is_the_model(self) -> None:
-        image: store._Image | None = self.cache.get("custody")
+        image: store._CustodyImage | None = self.cache.get("custody")
         if image is None:
             return
         found = {}

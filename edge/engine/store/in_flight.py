@@ -26,7 +26,7 @@ _Entry: TypeAlias = tuple[str, int, int]
 """A row in flight and the generation of the session to which it is: a row of the table."""
 
 
-class _Image(Image[_Entry, _Entry]):
+class _InFlightImage(Image[_Entry, _Entry]):
     """The image of the table in memory.
 
     Attributes:
@@ -60,7 +60,7 @@ class _Image(Image[_Entry, _Entry]):
 
 def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
     """Record that a row's message is sent to a session."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     entry = (*receipt, generation)
     if entry not in image.rows:
         image.change(tx, entry, entry)
@@ -68,7 +68,7 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
     """Record that a session has received a row's message; return whether the row was in flight."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     entry = (*receipt, generation)
     if entry not in image.rows:
         return False
@@ -78,32 +78,32 @@ def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
 
 def is_in_flight(tx: Transaction, row: _Row) -> bool:
     """Return whether a row is in flight to any session."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     return row in image.generations
 
 
 def generations(tx: Transaction, row: _Row) -> tuple[int, ...]:
     """Return the numbers (generations) of the sessions to which a row is in flight."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     return image.generations.get(row, ())
 
 
 def has_rows(tx: Transaction, kind: str, generation: int) -> bool:
     """Return whether a row of the kind `kind` is in flight to a session."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     return any(row[0] == kind for row in image.sessions.get(generation, ()))
 
 
 def clear(tx: Transaction, row: _Row) -> None:
     """Record that a row is no longer in flight to any session."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     for generation in image.generations.get(row, ()):
         image.change(tx, (*row, generation), None)
 
 
 def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
     """Record that no row of the kind `kind` is in flight to a session any more."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     for row in tuple(image.sessions.get(generation, ())):
         if row[0] == kind:
             image.change(tx, (*row, generation), None)
@@ -111,7 +111,7 @@ def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
 
 def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int]]:
     """Remove and return (kind, number) of the rows in flight to a session."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _InFlightImage = tx.cache.get(_IMAGE) or _load(tx)
     found = sorted(image.sessions.get(generation, ()))
     for row in found:
         image.change(tx, (*row, generation), None)
@@ -124,8 +124,8 @@ def load(tx: Transaction) -> None:
         _load(tx)
 
 
-def _load(tx: Transaction) -> _Image:
-    image = _Image()
+def _load(tx: Transaction) -> _InFlightImage:
+    image = _InFlightImage()
     for entry in tx.rows(_LOAD):
         image.load(entry, entry)
     tx.cache[_IMAGE] = image

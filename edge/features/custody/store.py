@@ -195,7 +195,7 @@ class _Source:
         self.generation = 0
 
 
-class _Image(Image[int, _Row]):
+class _CustodyImage(Image[int, _Row]):
     """The content of custody's rows, in memory.
 
     Attributes:
@@ -270,7 +270,7 @@ def sent_msg_id(msg_id: str) -> str:
 
 def find(tx: Transaction, source: str, sender: str, msg_id: str) -> HeldMessage | None:
     """Return the held message with this source, sender and msgId, or `None`."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     for held in () if of_source is None else of_source.messages.get(msg_id, ()):
         if held.sender == sender:
@@ -283,7 +283,7 @@ def find_all(
 ) -> tuple[HeldMessage | None, list[HeldMessage]]:
     """Return the held message of `sender` with this msgId, or `None`, and the held messages with
     the same msgId from other sessions of the account `source`, oldest first."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     found = None if of_source is None else of_source.messages.get(msg_id)
     if found is None:
@@ -299,7 +299,7 @@ def find_all(
 
 def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Any]:
     """Return the body of a held message and, if it is in memory, its parsed form."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     kept = image.bodies.kept.get(held.row)
     return (bytes(tx.row(_BODY, (held.row,))[0]), None) if kept is None else kept[0]
 
@@ -307,7 +307,7 @@ def read_body(tx: Transaction, held: HeldMessage) -> tuple[bytes, Any]:
 def usage(tx: Transaction, source: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the number of messages in custody and their bytes (`Usage`): of one source, and of all
     sources."""
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     of_source = image.sources.get(source)
     used = NO_USAGE if of_source is None else (of_source.rows, of_source.bytes)
     return used, (len(image.rows) - len(image.released), image.bytes)
@@ -345,7 +345,7 @@ def hold(
         generation: the number of the sender's session.
         attributes: what else its sender says of it.
     """
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     row = image.last_row = image.last_row + 1
     since = tx.now.service
     held = HeldMessage(
@@ -384,7 +384,7 @@ def exclude(tx: Transaction, held: HeldMessage) -> None:
     _image(tx).change(tx, held.row, held.with_owner(held.sender, exclusive=True))
 
 
-def _exclude_others(tx: Transaction, image: _Image, held: HeldMessage) -> None:
+def _exclude_others(tx: Transaction, image: _CustodyImage, held: HeldMessage) -> None:
     for other in image.sources[held.source].messages[held.msg_id]:
         if other.row != held.row:
             exclude(tx, other)
@@ -396,7 +396,7 @@ def release(tx: Transaction, held: HeldMessage, keys: int, generation: int = 0) 
     At least the last `keys` such pairs of each source are remembered. `generation` is the number
     of the session that released the message.
     """
-    image: _Image = tx.cache.get(_IMAGE) or _load(tx)
+    image: _CustodyImage = tx.cache.get(_IMAGE) or _load(tx)
     row, source = held.row, image.sources[held.source]
     if len(source.messages[held.msg_id]) > 1:
         _exclude_others(tx, image, held)
@@ -492,7 +492,7 @@ def _released_keys(tx: Transaction, source: str, sender: str, msg_id: str) -> se
     return {key for key in keys if key.startswith(prefix) or key == whole}
 
 
-def _forget_released(tx: Transaction, image: _Image, held: HeldMessage, least: int) -> None:
+def _forget_released(tx: Transaction, image: _CustodyImage, held: HeldMessage, least: int) -> None:
     name, found = held.source, _released_keys(tx, held.source, held.sender, held.msg_id)
     if not found:
         return
@@ -541,13 +541,13 @@ def load(tx: Transaction) -> None:
     _image(tx)
 
 
-def _image(tx: Transaction) -> _Image:
-    image: _Image | None = tx.cache.get(_IMAGE)
+def _image(tx: Transaction) -> _CustodyImage:
+    image: _CustodyImage | None = tx.cache.get(_IMAGE)
     return _load(tx) if image is None else image
 
 
-def _load(tx: Transaction) -> _Image:
-    image = _Image()
+def _load(tx: Transaction) -> _CustodyImage:
+    image = _CustodyImage()
     image.last_row, image.last_release = tx.row(_LAST)
     for name, keys, pages in tx.rows(_LATEST):
         source = image.source(name)
@@ -571,7 +571,7 @@ def _write(tx: Transaction, changes: Changes[_Row]) -> None:
     moved = [row for row in changes.changed if isinstance(row, HeldMessage)]
     write_rows(tx, _UPDATE, [(held.sender, held.exclusive, held.row) for held in moved])
     write_rows(tx, _REMOVE, [(row.row,) for row in changes.removed if isinstance(row, HeldMessage)])
-    image: _Image | None = tx.cache.get(_IMAGE)
+    image: _CustodyImage | None = tx.cache.get(_IMAGE)
     if image is not None and len(image.released) >= RELEASED_ROWS:
         _write_keys(tx, image, set(), image.least_keys)
 
@@ -579,7 +579,7 @@ def _write(tx: Transaction, changes: Changes[_Row]) -> None:
 _TABLE: Final[Table[int, _Row]] = Table(_IMAGE, _write)
 
 
-def _write_keys(tx: Transaction, image: _Image, changed: set[str], least: int) -> None:
+def _write_keys(tx: Transaction, image: _CustodyImage, changed: set[str], least: int) -> None:
     """Write the keys of all released messages, and those of the sources in `changed`, to the rows
     of keys; delete the rows of released messages."""
     page_bytes, ring = PAGE_KEYS * KEY_BYTES, -(-least // PAGE_KEYS)
