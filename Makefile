@@ -50,7 +50,7 @@ PYTHONS_TESTS ?= $(filter-out $(PROCESS_TESTS) $(addprefix tests/,data helpers s
 # Fast tests without which the floors of coverage are reached: they run unmeasured, because measuring takes
 # as much processor time again. Tests of any other folder are measured.
 UNMEASURED := $(addprefix tests/,architecture benchmarks deploy docs fuzz property transcripts \
-  sync/pages/test_report_pages.py)
+  sync/pages/test_report_pages.py sync/pages/test_large_fleet.py sync/ingest/test_object_store_ingest.py)
 # The fast tests do not wait: two processes run half of those that are measured each, and three a third of those
 # that start processes each. With pytest-xdist, every worker would collect all tests.
 FAST_HALF := tests/edge

@@ -24,7 +24,7 @@ from obstore.store import from_url
 from sync.storage.storage import HIDDEN, PATIENCE, File
 
 if TYPE_CHECKING:  # these exist for type checkers only
-    from obstore import Attributes, GetOptions, PutMode
+    from obstore import Attributes, GetOptions, PutMode, UpdateVersion
 
 _T = TypeVar("_T")
 
@@ -160,19 +160,19 @@ class ObjectStorage:
 
     def _change(self, path: str, data: bytes, instead_of: Collection[bytes]) -> None:
         """Replace a file unless another process has changed it; an ETag tells that."""
-        mode: PutMode = "create"
         content = None
         with contextlib.suppress(FileNotFoundError), _store_errors(self.uri(path)):
             found = obstore.get(self._store, path)
-            mode = {"e_tag": found.meta["e_tag"]}
+            mode: UpdateVersion = {"e_tag": found.meta["e_tag"]}
             if version := found.meta["version"]:
                 mode["version"] = version
             content = found.bytes().to_bytes()
-        if content == data:
-            return
-        if content is not None and content not in instead_of:
-            raise FileExistsError(f"{self.uri(path)} has other content")
-        self._put(path, data, mode)
+        if content is None:
+            self._create(path, data)
+        elif content != data:
+            if content not in instead_of:
+                raise FileExistsError(f"{self.uri(path)} has other content")
+            self._put(path, data, mode)
 
     def _put(self, path: str, data: bytes, mode: PutMode) -> None:
         kind = TYPES.get(PurePosixPath(path).suffix)

@@ -11,7 +11,7 @@ from sync.alerts.incidents import Alert
 from sync.alerts.json_lines import JsonLinesOutput
 from sync.alerts.monitor import AlertMonitor
 from sync.alerts.persistence import FOLDER, AlertJournal, StateStore
-from sync.common.errors import LeaseError
+from sync.common.errors import FleetError, LeaseError
 from sync.storage import object_store
 from sync.storage.locations import FleetStorage, StorageOptions, open_storage
 from tests.helpers.fleet_command import fleet_command
@@ -52,7 +52,9 @@ def check(monitor: AlertMonitor) -> list[Alert]:
     for _ in range(100):
         try:
             return monitor.check()
-        except OSError:
+        except LeaseError:
+            raise
+        except (OSError, FleetError):
             pass
     raise AssertionError("the store failed 100 times")
 

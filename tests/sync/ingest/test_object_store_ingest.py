@@ -93,7 +93,7 @@ def test_a_store_that_fails_at_random_loses_and_doubles_nothing(
         for name, value in environment(proxy.url).items():
             monkeypatch.setenv(name, value)
         faulty = StorageOptions(None, URIS[1], URIS[3]).open()
-        for _ in range(4):
+        for _ in range(2):
             bucket.places = direct
             bucket.fill()
             bucket.places = faulty

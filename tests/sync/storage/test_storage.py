@@ -213,6 +213,9 @@ def test_a_conditional_put_whose_answer_is_lost_has_succeeded(
     proxy.count = 1
     storage.replace("x", b"two", [b"one"])
     assert (storage.read("x"), proxy.faults) == (b"two", {fault: 3})
+    proxy.count = 1
+    storage.replace("y", b"one", [])
+    assert (storage.read("y"), proxy.faults) == (b"one", {fault: 4})
 
 
 @pytest.mark.parametrize("fault", FAULTS)
