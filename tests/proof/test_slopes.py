@@ -27,6 +27,7 @@ class Growth:
     threads: float = 0.0
     wal: float = 0.0
     database: float = 0.0
+    revoked: float = 0.0
 
 
 def samples(growth: Growth, seed: int) -> list[Sample]:
@@ -44,6 +45,7 @@ def samples(growth: Growth, seed: int) -> list[Sample]:
                 8 + chance.randrange(2) + int(growth.threads * hours),
                 4 * MB * warm + growth.wal * hours,
                 MB * warm + growth.database * hours,
+                growth.revoked * hours,
             )
         )
     return found
