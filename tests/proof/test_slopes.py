@@ -64,6 +64,7 @@ def test_noise_after_a_warm_up_is_flat(seed: int) -> None:
         Growth(threads=4),
         Growth(wal=0.1 * MB),
         Growth(database=0.1 * MB),
+        Growth(revoked=0.1 * MB),
     ],
     ids=MEASURES,
 )
