@@ -268,8 +268,9 @@ def expire(context: Context, tx: Transaction) -> None:
 
 
 def on_state_end(context: Context, tx: Transaction, full: str) -> None:
-    """Drop the messages of a session whose state ends before it has asked for their delivery."""
-    for held in store.of_sender(tx, full.partition("/")[0], full):
+    """Drop the messages of a session whose state ends before it has asked for their delivery, unless
+    another session may ask for it."""
+    for held in store.own_messages(tx, full.partition("/")[0], full):
         _drop(context, tx, held, "discarded", "discarded: the session of its sender has ended")
 
 

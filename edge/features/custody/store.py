@@ -432,11 +432,11 @@ def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
         yield EvictionCandidate(held.row, held.size, tx.now.service - held.since)
 
 
-def of_sender(tx: Transaction, source: str, sender: str) -> list[HeldMessage]:
-    """Return the messages that are held for a session of a source."""
+def own_messages(tx: Transaction, source: str, sender: str) -> list[HeldMessage]:
+    """Return the messages that are held for a session of a source, and for no other session."""
     of_source = _image(tx).sources.get(source)
     found = () if of_source is None else chain.from_iterable(of_source.messages.values())
-    return [held for held in found if held.sender == sender]
+    return [held for held in found if held.sender == sender and _SEPARATOR in held.msg_id]
 
 
 def get(tx: Transaction, row: int) -> HeldMessage:

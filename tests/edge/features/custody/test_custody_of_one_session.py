@@ -143,6 +143,19 @@ def test_state_that_ends_takes_its_custody_along(gateway: Gateway, is_clean: boo
     assert delivered(gateway) == ["new", "kept"]
 
 
+def test_state_that_ends_leaves_what_its_address_holds_for_all_sessions(gateway: Gateway) -> None:
+    gateway.end(ONE)
+    gateway.bind(ONE)  # by a protocol whose sessions adopt custody
+    offer(gateway, ONE, "kept")
+    gateway.end(ONE)
+    gateway.clock.service += 1
+    gateway.bind(ONE, CLEAN)
+    gateway.end(ONE)
+    gateway.bind(XMPP_1)
+    assert release(gateway, XMPP_1) == "delivered"
+    assert delivered(gateway) == ["kept"]
+
+
 def test_messages_of_a_removed_account_have_the_ids_that_it_chose(gateway: Gateway) -> None:
     offer(gateway, ONE, "left")
     (found,) = gateway.tx(lambda tx: custody.take_messages(tx, f"pump1@{DOMAIN}"))
