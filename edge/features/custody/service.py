@@ -268,8 +268,8 @@ def expire(context: Context, tx: Transaction) -> None:
 
 
 def on_state_end(context: Context, tx: Transaction, full: str) -> None:
-    """Drop the messages of a session whose state ends before it has asked for their delivery, unless
-    another session may ask for it."""
+    """Drop the messages of a session whose state ends before it has asked for their delivery, but
+    not those for whose delivery another session may ask."""
     for held in store.own_messages(tx, full.partition("/")[0], full):
         _drop(context, tx, held, "discarded", "discarded: the session of its sender has ended")
 
