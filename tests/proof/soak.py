@@ -195,7 +195,11 @@ def run(folder: Path, seconds: float, rate: float = 0.0) -> Result:
     site = Site(folder, XMPP, MQTT, **LIMITS)
     load, changes = Load(site), Changes(site)
     with site.run_centre(), site.gateway.run() as process:
-        full, rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
+        try:
+            full, rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
+        except BaseException as error:
+            error.add_note(f"the gateway: {process.stderr}")
+            raise
         assert process.terminate() == 0, process.stderr
     segments = len(list(site.fleet.landing.rglob("*.seg")))
     return Result(full, rate, samples, site.judge(load.devices), load, changes, segments)
