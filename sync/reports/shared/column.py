@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from sync.reports.shared import formats
 from sync.reports.shared.frames import FLAG, INTEGER, REAL, TEXT, TIME
-from sync.reports.shared.plausible import LONGEST_S, is_plausible_time
+from sync.reports.shared.plausible import LONGEST_S, plausible_times
 from sync.reports.shared.window import AHEAD_S
 
 Kind = Literal["text", "long", "number", "alarm", "time", "state", "flag"]
@@ -38,10 +38,9 @@ class Column(NamedTuple):
     marks: Mapping[str, Mark] = {}
     limits: tuple[float, float] | None = None
 
-    @property
-    def is_limited(self) -> bool:
-        """Return whether this column has limits beyond which a value is not plausible."""
-        return self.kind == "time" or self.limits is not None
+    def limits_at(self, as_of: datetime) -> tuple[Any, Any] | None:
+        """Return the lowest and the highest plausible value in a report as of `as_of`, if any."""
+        return plausible_times(as_of) if self.kind == "time" else self.limits
 
     def head(self, zone: tzinfo = UTC) -> str:
         """Return the title in the table's head, with `UTC` for a column of times in UTC."""
@@ -49,11 +48,8 @@ class Column(NamedTuple):
 
     def is_plausible(self, value: Any, as_of: datetime) -> bool:
         """Return whether a value is plausible in a report as of `as_of`."""
-        if value is None or not self.is_limited:
-            return True
-        if self.kind == "time":
-            return is_plausible_time(value, as_of)
-        return self.limits is None or self.limits[0] <= value <= self.limits[1]
+        limits = self.limits_at(as_of)
+        return value is None or limits is None or bool(limits[0] <= value <= limits[1])
 
     def show(self, value: Any, as_of: datetime, zone: tzinfo = UTC) -> str:
         """Format a value for a page: a time in `zone`, and an implausible value as unknown."""
