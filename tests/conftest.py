@@ -21,7 +21,7 @@ LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 # Deadlines and the check for slow generation would fail on a busy machine.
 TIMELESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", TIMELESS, max_examples=300)
-settings.register_profile("normal", TIMELESS, max_examples=50)
+settings.register_profile("normal", TIMELESS, max_examples=25)
 settings.load_profile("long" if LONG else "normal")
 
 compiled.skip_patches()

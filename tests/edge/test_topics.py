@@ -220,7 +220,7 @@ _SHORT_NAMES: Final = [
 """Names that tell apart all filters of up to three levels: "z" is in no filter."""
 
 
-@settings(max_examples=500)
+@settings(max_examples=4 * settings().max_examples)
 @given(_SHORT_FILTERS, _SHORT_FILTERS)
 @example("#", "+/#")
 @example("+/#", "#")

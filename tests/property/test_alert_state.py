@@ -33,7 +33,7 @@ from tests.helpers.alerting import (
     system_event,
 )
 
-EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 15
 
 Batch = tuple[Segment, list[Event]]
 

@@ -19,7 +19,7 @@ from sync.ingest.arrow_columns import arrow_columns
 from sync.segment import Event, SegmentError, SegmentHeader, decode, encode
 from tests.helpers.segment_strategies import segments
 
-EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 25
+EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 12
 
 SPOILT: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 7, 2**64, 0.5, "", "ab"),

@@ -35,7 +35,7 @@ from edge.features.outbox.store import outbox
 from tests.helpers import custody_image
 from tests.helpers.store import DOMAIN, WALL, in_memory, log
 
-EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 15
 
 MANY = 100_000
 LIMITS = Limits(

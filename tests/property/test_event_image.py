@@ -316,6 +316,6 @@ class EventImage(RuleBasedStateMachine):
 
 
 EventImage.TestCase.settings = settings(
-    max_examples=300 if LONG else 15, stateful_step_count=20, deadline=None
+    max_examples=300 if LONG else 8, stateful_step_count=20, deadline=None
 )
 TestEventImage = EventImage.TestCase

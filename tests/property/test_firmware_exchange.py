@@ -245,7 +245,7 @@ class Exchange(RuleBasedStateMachine):
         assert set(self.finished) <= set(self.delivered())
 
 
-EXAMPLES = 1000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 1000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 12
 
 TestExchange = Exchange.TestCase
 TestExchange.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)

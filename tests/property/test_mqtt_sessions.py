@@ -447,7 +447,7 @@ def name_of(filter: str) -> str:
     return filter.replace("$share:s:", "$share/s/") if topics.is_share(filter) else filter
 
 
-EXAMPLES: Final = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 20
+EXAMPLES: Final = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 10
 
 TestSessions = Sessions.TestCase
 TestSessions.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None)

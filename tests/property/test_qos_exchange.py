@@ -503,7 +503,7 @@ class Exchange(RuleBasedStateMachine):
 
 TestExchange = Exchange.TestCase
 TestExchange.settings = settings(
-    max_examples=300 if LONG else 20,
+    max_examples=300 if LONG else 10,
     stateful_step_count=80 if LONG else 50,
     deadline=None,
     print_blob=True,

@@ -335,5 +335,5 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueues = QueueMachine.TestCase
 TestQueues.settings = settings(
-    max_examples=300 if LONG else 15, stateful_step_count=60 if LONG else 35, deadline=None
+    max_examples=300 if LONG else 8, stateful_step_count=60 if LONG else 35, deadline=None
 )

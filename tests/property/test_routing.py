@@ -210,5 +210,5 @@ def _text(stanza: bytes) -> str:
 
 TestMessages: Any = Messages.TestCase
 TestMessages.settings = settings(
-    max_examples=200 if LONG else 15, stateful_step_count=30, deadline=None
+    max_examples=200 if LONG else 8, stateful_step_count=30, deadline=None
 )

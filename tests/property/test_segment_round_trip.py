@@ -24,7 +24,7 @@ from tests.helpers import segment_reader
 from tests.helpers.segment_strategies import segments
 from tests.helpers.segments import header, logs, readings
 
-EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 50
+EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 25
 
 
 def bits(value: float | None) -> bytes | None:

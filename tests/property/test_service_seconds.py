@@ -28,7 +28,7 @@ from tests.helpers.store import digest_of, in_memory
 ERROR = 0.2
 """Seconds by which a clock that is held for synchronised may be wrong, at most."""
 
-EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 15
 
 HEARTBEAT = 60.0
 DAY = 86_400.0

@@ -22,7 +22,7 @@ from edge.xmpp.stream.management import WRAP, Management
 
 ENDS = st.sampled_from([0, 1])
 BOUND = 12
-EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 30
+EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 15
 
 
 class End:

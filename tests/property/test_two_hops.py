@@ -584,7 +584,7 @@ class TwoHops(RuleBasedStateMachine):
 
 TestTwoHops = TwoHops.TestCase
 TestTwoHops.settings = settings(
-    max_examples=300 if LONG else 15,
+    max_examples=300 if LONG else 8,
     stateful_step_count=80 if LONG else 40,
     deadline=None,
     print_blob=True,

@@ -217,7 +217,7 @@ class MqttHops(TwoHops):
 
 TestMqttHops = MqttHops.TestCase
 TestMqttHops.settings = settings(
-    max_examples=300 if LONG else 15,
+    max_examples=300 if LONG else 8,
     stateful_step_count=80 if LONG else 40,
     deadline=None,
     print_blob=True,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge.config import annotated_file, load
@@ -137,7 +137,6 @@ LOST_WITH_ITS_EPOCH: Final[list[Step]] = [
 @example([*LOST_WITH_ITS_EPOCH, ("seal", SYSTEM), ("refuse", 0)], 64)
 @example([*LOST_WITH_ITS_EPOCH, ("begin", 0), ("evict", 0)], 64)
 @example([("write", LOGS), ("seal", LOGS), ("evict", 0), ("begin", 0), ("evict", 0)], 64)
-@settings(deadline=None, max_examples=60)
 def test_every_number_of_every_epoch_is_stored_shipped_or_declared(
     steps: list[Step], ranges: int
 ) -> None:

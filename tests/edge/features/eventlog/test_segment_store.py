@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.engine.rules.service_time import Now
@@ -200,7 +200,6 @@ def test_shares_cover_all_lanes() -> None:
     st.floats(0.05, 0.9),
     st.floats(0.05, 0.9),
 )
-@settings(deadline=None, max_examples=60)
 def test_flood_in_one_lane_evicts_nothing_within_the_share_of_another(
     steps: list[tuple[str, int]], size: int, readings: float, logs: float
 ) -> None:
@@ -288,7 +287,6 @@ def test_ranges_per_header_are_limited(
 @given(
     st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 4), st.integers(0, 60)), max_size=25)
 )
-@settings(deadline=None, max_examples=60)
 def test_every_number_is_waiting_or_declared_once(steps: list[tuple[str, int, int]]) -> None:
     with in_memory() as db:
         for lane, count, max_bytes in steps:
