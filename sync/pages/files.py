@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +22,15 @@ from sync.pages.page import (
     PAGES,
     check_templates,
     fleet_page,
-    gateway_pages,
+    gateway_page,
     list_pages,
+    page_name,
     with_page,
 )
 from sync.pages.plot_cache import read_plots
 from sync.pages.table_csv import table_csv
 from sync.reports.shared import formats
+from sync.reports.shared.by_gateway import SpreadRows, by_gateway
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from sync.storage.local import LocalStorage
@@ -43,6 +47,8 @@ INDEX: Final = "index.html"
 
 MIN_FREE: Final = 32 * 1024 * 1024
 """Bytes of free disk space that `prepare_report` requires: the files of some hundred gateways."""
+
+_DRAWING: Final = "drawing pages of gateways"
 
 _PROBE: Final = ".probe"
 """The name of files that are written to find out whether a folder can be written."""
@@ -93,7 +99,8 @@ def write_report(
 
     `formulas` is that of `table_csv`. With `only_problems`, only gateways with problems get a page.
     Pages of earlier reports that this one does not have are left in place, without a link to
-    them. Raises OSError if a file cannot be written.
+    them. If `findings` has `is_of_fleet`, `draw_pages` has written the gateways' pages. Raises
+    OSError if a file cannot be written.
     """
 
     def write(path: str, text: str) -> None:
@@ -107,16 +114,38 @@ def write_report(
     write("report.json", _json(document))
     del document["tables"]
     write(SUMMARY, _json(document))
-    gateways = len(with_page(findings, only_problems=only_problems))
-    pages = gateway_pages(
-        findings, lambda name: read_plots(out, f"{PAGES}/{name}"), only_problems=only_problems
-    )
-    for number, (name, page) in enumerate(pages):
-        progress("writing pages of gateways", number, gateways)
-        write(f"{PAGES}/{name}", page)
+    if not findings.is_of_fleet:
+        each, gateways = by_gateway(findings), with_page(findings, only_problems=only_problems)
+        for number, gateway in enumerate(gateways):
+            progress(_DRAWING, number, len(gateways))
+            _write_page(out, gateways, gateway, each[gateway])
     for name, page in list_pages(findings, only_problems=only_problems):
         write(name, page)
     write(INDEX, fleet_page(findings, read_plots(out, INDEX), only_problems=only_problems))
+
+
+def draw_pages(
+    findings: Findings,
+    rows: SpreadRows,
+    out: Storage,
+    *,
+    only_problems: bool = False,
+    progress: Progress = no_progress,
+) -> None:
+    """Write the pages of a large fleet's gateways into `out` by Spark's tasks.
+
+    They are those that `write_report` writes for a small one. A page that a task writes again is
+    replaced by the same bytes. Raises PySparkException if a page cannot be written.
+    """
+    gateways = with_page(findings, only_problems=only_problems)
+    progress(_DRAWING, 0, len(gateways))
+    if gateways:
+        rows.for_each(findings, gateways, partial(_write_page, out, gateways))
+
+
+def _write_page(out: Storage, gateways: Sequence[str], gateway: str, own: Findings) -> None:
+    path = f"{PAGES}/{page_name(gateway)}"
+    out.replace(path, gateway_page(own, gateway, gateways, read_plots(out, path)).encode())
 
 
 def report_document(findings: Findings) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +18,10 @@ from markupsafe import Markup, escape
 from sync.pages import overview, sections, trends
 from sync.pages.plot_cache import CachedPlots
 from sync.reports.shared import formats
-from sync.reports.shared.findings import Findings, Rows
-from sync.reports.shared.registry import PROBLEM_KINDS, REPORTS
-from sync.reports.shared.report import Problem, gateway_of
+from sync.reports.shared.by_gateway import by_gateway
+from sync.reports.shared.findings import Findings
+from sync.reports.shared.registry import PROBLEM_KINDS
+from sync.reports.shared.report import Problem
 from sync.segment.identity import is_gateway
 
 _NONE: Final[CachedPlots] = {}
@@ -55,7 +56,6 @@ _TEMPLATES: Final = (
 _TERM: Final = re.compile(rf"\b({'|'.join(TERMS)})(s?)\b", re.IGNORECASE)
 
 _HEADLINES: Final = {kind.name: kind.headline for kind in PROBLEM_KINDS}
-_OWNERS: Final = {report.name: report.gateways_of for report in REPORTS}
 
 _CONTROLS: Final = {
     code: chr(code).encode("unicode_escape").decode()
@@ -132,40 +132,32 @@ def list_pages(findings: Findings, *, only_problems: bool = False) -> Iterator[t
         )
 
 
-def gateway_pages(
-    findings: Findings,
-    cached: Callable[[str], CachedPlots] = lambda _: _NONE,
-    *,
-    only_problems: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the content of the page of each gateway, sorted by gateway.
+def gateway_page(
+    own: Findings, gateway: str, gateways: Sequence[str], cached: CachedPlots = _NONE
+) -> str:
+    """Render the page of a gateway, whose findings are `own`.
 
-    `cached` returns, for the file name of a page, the plots of its previous version. With
-    `only_problems`, only gateways with problems have a page.
+    It links to those before and after it in `gateways`, the sorted names of all that have a page.
+    `cached` has the plots of the page that this page replaces.
     """
-    each = by_gateway(findings)
-    gateways = with_page(findings, only_problems=only_problems)
-    names = ["", *gateways, ""]
-    for before, gateway, after in zip(names, gateways, names[2:], strict=False):
-        own, name = each[gateway], page_name(gateway)
-        problems = overview.find_problems(own)
-        received = sum(row["received"] for row in own["completeness"])
-        page = render(
-            "gateway.html.jinja",
-            findings,
-            verdict=overview.verdict(problems, received),
-            gateway=gateway,
-            groups=grouped(problems),
-            sections=sections.gateway_sections(own, cached(name)),
-            facts=overview.facts(own),
-            summary="",
-            note=trends.note(own),
-            before=before,
-            after=after,
-            pages={},
-            root="../",
-        )
-        yield name, page
+    at = bisect_left(gateways, gateway)
+    problems = overview.find_problems(own)
+    received = sum(row["received"] for row in own["completeness"])
+    return render(
+        "gateway.html.jinja",
+        own,
+        verdict=overview.verdict(problems, received),
+        gateway=gateway,
+        groups=grouped(problems),
+        sections=sections.gateway_sections(own, cached),
+        facts=overview.facts(own),
+        summary="",
+        note=trends.note(own),
+        before=gateways[at - 1] if at else "",
+        after=gateways[at + 1] if at + 1 < len(gateways) else "",
+        pages={},
+        root="../",
+    )
 
 
 def with_page(findings: Findings, *, only_problems: bool) -> list[str]:
@@ -196,17 +188,6 @@ def page_name(gateway: str) -> str:
     if is_gateway(gateway):
         return f"{gateway}.html"
     return f"_{hashlib.sha256(gateway.encode()).hexdigest()[:32]}.html"
-
-
-def by_gateway(findings: Findings) -> dict[str, Findings]:
-    """Divide the findings by gateway, sorted by name; rows without a gateway are left out."""
-    divided: dict[str, dict[str, Rows]] = {}
-    for name, rows in findings.tables.items():
-        owners = _OWNERS.get(name, gateway_of)
-        for row in rows:
-            for gateway in owners(row):
-                divided.setdefault(gateway, {}).setdefault(name, []).append(row)
-    return {gateway: replace(findings, tables=own) for gateway, own in sorted(divided.items())}
 
 
 def grouped(problems: Iterable[Problem]) -> list[Group]:

@@ -323,17 +323,14 @@ def _running_description(bad: dict[str, float], drawn: int) -> str:
 
 
 def activity_plot(activity: Rows, zone: tzinfo = UTC) -> str:
-    """Draw how many events of all gateways happened in each step of time, by lane."""
+    """Draw how many events happened in each step of time, by lane; each has one row."""
     if not activity:
         return ""
     step_s = activity[0]["step_s"]
     below = dict.fromkeys(sorted({row["begin"] for row in activity}), 0)
     with new_plot(1.6) as (figure, axes):
         for lane, (colour, hatch) in _LANES.items():
-            heights: dict[int, int] = {}
-            for row in activity:
-                if row["lane"] == lane:
-                    heights[row["begin"]] = heights.get(row["begin"], 0) + row["events"]
+            heights = {row["begin"]: row["events"] for row in activity if row["lane"] == lane}
             axes.bar(
                 [place(begin) for begin in heights],
                 list(heights.values()),
@@ -514,6 +511,18 @@ def period(rows: Rows, begin: str, end: str, now: float) -> Window | None:
     return window(((row[begin], row[end]) for row in rows), now)
 
 
+def fleet_activity(activity: Rows) -> Rows:
+    """Add up the activity of all gateways by time and lane; several rows may be of one of these."""
+    sums: dict[tuple[int, str, int], int] = {}
+    for row in activity:
+        key = (row["begin"], row["lane"], row["step_s"])
+        sums[key] = sums.get(key, 0) + row["events"]
+    return [
+        {"begin": begin, "lane": lane, "step_s": step_s, "events": sums[begin, lane, step_s]}
+        for begin, lane, step_s in sorted(sums)
+    ]
+
+
 def _running(found: Findings) -> Plot:
     rows = found["stretches"]
     return Plot(
@@ -542,7 +551,7 @@ _ON_FLEET_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
     "clocks": lambda found: [Plot(skew_plot, found["clocks"]), Plot(drift_plot, found["clocks"])],
     "versions": lambda found: [Plot(versions_plot, found["versions"])],
     "growth": lambda found: [Plot(forecast_plot, found["growth"])],
-    "totals": lambda found: [Plot(activity_plot, found["activity"], found.zone)],
+    "totals": lambda found: [Plot(activity_plot, fleet_activity(found["activity"]), found.zone)],
 }
 _ON_GATEWAY_PAGE: Final[dict[str, Plots]] = _ON_EVERY_PAGE | {
     "availability": lambda found: [

@@ -440,7 +440,9 @@ REPORT: Final = Report(
     lambda context: anomalies(context.daily(DAILY)),
     TABLE,
     series=(
-        Series("sensor_series", (DAILY,), lambda context: sensor_series(context.daily(DAILY))),
+        Series(
+            "sensor_series", (DAILY,), lambda context: sensor_series(context.daily(DAILY)), None
+        ),
     ),
     problem_kinds=(
         ProblemKind("sensor_flat", 230, "the value of sensors does not change"),

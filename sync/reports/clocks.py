@@ -364,7 +364,7 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: clocks(context.daily(DAILY), context.segments()),
     TABLE,
-    series=(Series("clock_offsets", (), lambda context: clock_offsets(context.segments())),),
+    series=(Series("clock_offsets", (), lambda context: clock_offsets(context.segments()), None),),
     problem_kinds=(
         ProblemKind("clock_step", 190, "the clock was set without becoming synchronised"),
         ProblemKind("clock_unsynchronised", 200, "the clock is not synchronised"),

@@ -135,6 +135,11 @@ def _activity(context: ReportContext) -> DataFrame:
     return activity(daily, period_of(daily, context.as_of.timestamp()))
 
 
+def of_fleet(activity: DataFrame) -> DataFrame:
+    """Add up the rows of `ACTIVITY` of all gateways, by time and lane."""
+    return activity.groupBy("begin", "lane", "step_s").agg(F.sum("events").alias("events"))
+
+
 _NAMED: Final = ("sensors", "anomalies", "notices", "duplicates", "queues")
 """The reports that show at most `GATEWAY_ROWS` rows of a gateway."""
 
@@ -163,7 +168,7 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: totals(context.daily(DAILY)),
     TABLE,
-    series=(Series("activity", (DAILY,), _activity),),
+    series=(Series("activity", (DAILY,), _activity, of_fleet),),
     problem_kinds=(ProblemKind("crowded", 235, "devices use too many names"),),
     problems=problems,
 )

@@ -105,8 +105,8 @@ def download(storage: Storage, folder: Path) -> FleetFolder:
 class FaultyProxy(ThreadingHTTPServer):
     """An HTTP proxy before a server. `faults` counts what it did, by kind.
 
-    It fails a `share` of the requests, at random: at most `count`, and with `only`, those whose
-    method it is. `on_fault` is called before each fault, with the client's port.
+    It fails a `share` of the requests, at random: at most `count`, and of those alone whose method
+    and path begin with `only`. `on_fault` is called before each fault, with the client's port.
     """
 
     daemon_threads = True
@@ -124,10 +124,10 @@ class FaultyProxy(ThreadingHTTPServer):
         self._dice = dice
         self._lock = threading.Lock()
 
-    def choose(self, method: str) -> str:
+    def choose(self, request: str) -> str:
         """Return the fault for a request, or an empty string."""
         with self._lock:
-            exempt = self.count == 0 or self.only not in ("", method)
+            exempt = self.count == 0 or not request.startswith(self.only)
             if exempt or self._dice.random() >= self.share:
                 return ""
             self.count -= 1
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_request(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.choose(self.command)
+        fault = self.server.choose(f"{self.command} {self.path}")
         if fault:
             self.server.on_fault(self.client_address[1])
         if fault == "silence":

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 
-from sync.pages.page import gateway_pages
+from sync.pages.page import gateway_page, page_name, with_page
+from sync.reports.shared.by_gateway import by_gateway
 from sync.reports.shared.findings import Findings
 
 VOID = {"img", "link", "meta", "br", "hr", "input", "wbr"}
@@ -70,9 +71,15 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+def gateway_pages(found: Findings, *, only_problems: bool = False) -> dict[str, str]:
+    """Draw the page of each gateway; return them by file name, sorted by gateway."""
+    own, gateways = by_gateway(found), with_page(found, only_problems=only_problems)
+    return {page_name(each): gateway_page(own[each], each, gateways) for each in gateways}
+
+
 def checked_gateway_pages(found: Findings) -> list[str]:
     """Return the valid pages of all gateways."""
-    return [checked(text) for _, text in gateway_pages(found)]
+    return [checked(text) for text in gateway_pages(found).values()]
 
 
 def checked(text: str) -> str:

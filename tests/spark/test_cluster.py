@@ -62,14 +62,18 @@ class Deadly:
 
 
 @contextmanager
-def dying_worker(server: str, cluster: Cluster, seed: int) -> Iterator[FaultyProxy]:
+def dying_worker(
+    server: str, cluster: Cluster, seed: int, folder: str = ""
+) -> Iterator[FaultyProxy]:
     """Run a proxy for executors, which kills a worker when its executor writes the first file.
 
-    The store has the file, but nobody gets its answer.
+    With `folder`, it is the first file in that folder of the bucket. The store has the file, but
+    nobody gets its answer.
     """
     with FaultyProxy(server, Random(seed)).running() as proxy:
         deadly = Deadly(cluster.workers)
-        proxy.share, proxy.count, proxy.only, proxy.kinds = 1, 1, "PUT", ("lost",)
+        proxy.share, proxy.count, proxy.kinds = 1, 1, ("lost",)
+        proxy.only = f"PUT /{BUCKET}/{folder}"
         proxy.on_fault = deadly
         yield proxy
         assert len(deadly.killed) == 1
@@ -78,7 +82,11 @@ def dying_worker(server: str, cluster: Cluster, seed: int) -> Iterator[FaultyPro
 
 
 def submit(
-    cluster: Cluster, store: str, folder: Path, *words: str | Path
+    cluster: Cluster,
+    store: str,
+    folder: Path,
+    *words: str | Path,
+    script: Path = DEPLOY / "fleet.py",
 ) -> subprocess.CompletedProcess[str]:
     """Run `fieldpost-fleet` on the cluster, with executors that reach the bucket at `store`."""
     settings = {
@@ -96,7 +104,7 @@ def submit(
         [
             *(HOME / "bin" / "spark-submit", "--master", cluster.master),
             *(word for each in settings.items() for word in ("--conf", "{}={}".format(*each))),
-            *("--py-files", spark_package(folder / "dist"), DEPLOY / "fleet.py", *words),
+            *("--py-files", spark_package(folder / "dist"), script, *words),
         ],
         capture_output=True,
         text=True,
@@ -132,22 +140,35 @@ def test_an_ingest_whose_worker_is_killed_equals_the_truth(
     check(download(places.segments, tmp_path / "copy"), landing)
 
 
+LARGE = """
+import sync.cli.gather
+from sync.cli.main import main
+
+sync.cli.gather.FEW_EVENTS, sync.cli.gather.LARGE_FLEET = 0, 1
+main()
+"""
+"""A script for `spark-submit` by which the executors draw the pages of two gateways or more."""
+
+
 @pytest.mark.long
 def test_a_report_whose_worker_is_killed_equals_that_of_one_machine(
     s3: str, places: FleetStorage, tmp_path: Path, seed: int, command_in_process: Command
 ) -> None:
+    """The worker is killed while its executor writes the page of a gateway."""
     arriving = fleet_folder(tmp_path / "arriving")
     FaultyLanding(arriving, Random(seed)).fill(all_of_it=True)
     upload(arriving, places.segments)
     ingest_waiting(no_spark, places)
     copy = download(places.segments, tmp_path / "copy")
     moment, out, uri = datetime.now(UTC).isoformat(), tmp_path / "out", f"s3://{BUCKET}/out"
+    script = tmp_path / "large.py"
+    script.write_text(LARGE, "utf-8")
     with (
         spark_cluster(2, tmp_path / "cluster", options=FAST_JVM) as cluster,
-        dying_worker(s3, cluster, seed) as proxy,
+        dying_worker(s3, cluster, seed, "out/gateways/") as proxy,
     ):
         words = ("report", *URIS, "--out", uri, "--as-of", moment)
-        done = submit(cluster, proxy.url, tmp_path, *words)
+        done = submit(cluster, proxy.url, tmp_path, *words, script=script)
         assert done.returncode == 0, done.stderr[-3000:]
     here = command_in_process("report", "--dir", copy.root, "--out", out, "--as-of", moment)
     assert done.stdout == here.stdout.replace(str(out), uri)

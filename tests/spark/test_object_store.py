@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -80,8 +81,13 @@ def test_a_bucket_has_the_same_tables_and_summaries_as_a_disk(
 
 
 def test_a_report_in_a_bucket_is_that_on_a_disk(
-    places: FleetStorage, tmp_path: Path, seed: int, command_in_process: Command
+    places: FleetStorage,
+    tmp_path: Path,
+    seed: int,
+    command_in_process: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Spark's tasks draw the pages of gateways that are in the bucket."""
     arriving = fleet_folder(tmp_path / "arriving")
     FaultyLanding(arriving, Random(seed)).fill(all_of_it=True)
     upload(arriving, places.segments)
@@ -90,6 +96,9 @@ def test_a_report_in_a_bucket_is_that_on_a_disk(
     copy = download(places.segments, tmp_path / "copy")
     moment, out, uri = datetime.now(UTC).isoformat(), tmp_path / "out", f"s3://{BUCKET}/out"
     on_disk = command_in_process("report", "--dir", copy.root, "--out", out, "--as-of", moment)
+    monkeypatch.setattr("sync.cli.gather.FEW_EVENTS", 0)
+    monkeypatch.setattr("sync.cli.gather.LARGE_FLEET", 1)
+    monkeypatch.setattr("sync.pages.files.by_gateway", not_here)
     in_bucket = command_in_process("report", *URIS, "--out", uri, "--as-of", moment)
     assert (in_bucket.returncode, in_bucket.stderr) == (0, "")
     assert in_bucket.stdout == on_disk.stdout.replace(str(out), uri)
@@ -98,6 +107,10 @@ def test_a_report_in_a_bucket_is_that_on_a_disk(
     paths = [path for path in out.rglob("*") if path.is_file()]
     assert written == {str(path.relative_to(out)): path.read_bytes() for path in paths}
     assert written.keys() == {file.path for file in open_storage(f"s3://{BUCKET}/first").files()}
+
+
+def not_here(_: object) -> NoReturn:
+    pytest.fail("the driver draws the pages of gateways")
 
 
 def segments(spark: SparkSession, snapshot: Snapshot) -> list[tuple[object, ...]]:

@@ -6,12 +6,14 @@ The simulator knows the truth and nothing of the centre; the centre knows nothin
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,9 @@ from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.simulate import write_fleet
 from sync.common.fleet_folder import FleetFolder
 from sync.pages.files import report_json
+from sync.reports.shared.by_gateway import SpreadRows, by_gateway
 from sync.reports.shared.collect import collect
+from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
@@ -102,12 +106,30 @@ def land_again(fleet: FleetFolder, count: int) -> Counter[tuple[str, str, str]]:
     return lanes
 
 
+def check_division(folder: Path, found: Findings, spread: SpreadRows) -> None:
+    """Check that Spark's tasks get the same rows of each gateway as the driver of a small fleet."""
+    series = ("activity", "sensor_series", "clock_offsets")
+    left = {name: spread.frames[name].toArrow().to_pylist() for name in series}
+    here = by_gateway(replace(found, tables={**found.tables, **left}))
+    folder.mkdir()
+    spread.for_each(found, list(here), partial(save, folder))
+    saved = {name: (folder / name).read_bytes() for name in here}
+    assert {name: pickle.loads(each) for name, each in saved.items()} == here  # noqa: S301 - own
+    assert all(own[name] for own in here.values() for name in series)
+
+
+def save(folder: Path, gateway: str, own: Findings) -> None:
+    (folder / gateway).write_bytes(pickle.dumps(own))
+
+
 def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> FleetReport:
     """Return the report as of the truth's moment, as programs read it."""
+    folder = fleet.root.parent / "by-gateway"
     snapshot = local_tables(fleet.tables).snapshot()
     kept = summarise(spark, snapshot, SUMMARIES)
     segments = read_segments(spark, snapshot)
-    found = collect(ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"])))
+    context = ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"]))
+    found = collect(context, partial(check_division, folder))
     values = (
         read_events(spark, snapshot)
         .where("kind = 'reading'")

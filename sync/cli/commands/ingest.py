@@ -136,7 +136,7 @@ def _write_report(
     from sync.cli.gather import Selection, gather
     from sync.pages.files import write_report
 
-    found = gather(spark, places, Selection(), progress)
+    found = gather(spark, places, Selection(), report, progress)
     write_report(found, report, progress=progress)
 
 

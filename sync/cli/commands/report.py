@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from sync.cli.gather import Selection, gather, report_session
 from sync.cli.options import cluster_places, time_zone
 from sync.common.progress import Progress, progress_line
 from sync.storage.locations import StorageOptions, open_storage
+from sync.storage.storage import Storage
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.reports.shared.findings import Findings
@@ -153,9 +153,9 @@ def command(
     options.check()
     report = open_storage(out, public=True)
     prepare_report(report)
-    selection = Selection(since, gateways or None, as_of, cap)
+    selection = Selection(since, gateways or None, as_of, cap, zone, only_problems)
     with progress_line(shown=not verbose) as progress:
-        found = replace(_gather(options, selection, progress, verbose=verbose), zone=zone)
+        found = _gather(options, selection, report, progress, verbose=verbose)
         write_report(
             found, report, formulas=formulas, only_problems=only_problems, progress=progress
         )
@@ -175,7 +175,12 @@ def command(
 
 
 def _gather(
-    options: StorageOptions, selection: Selection, progress: Progress, *, verbose: bool
+    options: StorageOptions,
+    selection: Selection,
+    out: Storage,
+    progress: Progress,
+    *,
+    verbose: bool,
 ) -> Findings:
     from sync.tables.spark_session import spark_errors
 
@@ -183,7 +188,7 @@ def _gather(
     places = options.open()
     progress("starting Spark", 0, 0)
     with spark_errors(log), report_session("fieldpost-report", places) as spark:
-        return gather(spark, places, selection, progress)
+        return gather(spark, places, selection, out, progress)
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

@@ -26,7 +26,8 @@ class Findings:
     `tables` maps the name of a report or of a series to its rows: plain dicts with aware datetimes
     in UTC. `since` is the first day (UTC) that was asked for, `gateways` the gateways that were
     asked for; None means all. `days` counts how each day was obtained (`summaries.DayCount`).
-    `zone` is the time zone of times in texts and on pages.
+    `zone` is the time zone of times in texts and on pages. `is_of_fleet`: the rows that only the
+    page of one gateway shows are left out.
     """
 
     as_of: datetime
@@ -35,6 +36,7 @@ class Findings:
     gateways: tuple[str, ...] | None = None
     days: dict[str, int] = field(default_factory=dict)
     zone: tzinfo = UTC
+    is_of_fleet: bool = False
 
     def __getitem__(self, name: str) -> Rows:
         """Return the rows of a report or series; an empty list if there are none."""

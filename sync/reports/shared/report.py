@@ -91,12 +91,15 @@ class Table(NamedTuple):
 class Series(NamedTuple):
     """Rows that a plot is drawn from, and that are in no table and no file.
 
-    `summaries` names every summary that `compute` reads from its context.
+    `summaries` names every summary that `compute` reads from its context. `of_fleet` reduces the
+    rows of all gateways to what the fleet's page needs; None if it needs nothing of them. Its
+    result must not grow with the fleet.
     """
 
     name: str
     summaries: tuple[Summary, ...]
     compute: Callable[[ReportContext], DataFrame]
+    of_fleet: Callable[[DataFrame], DataFrame] | None = lambda rows: rows
 
 
 Weight = Literal["wrong", "notice"]

@@ -14,10 +14,10 @@ import pytest
 
 from sync.pages.files import write_report
 from sync.pages.overview import LISTED, SHOWN, find_problems
-from sync.pages.page import fleet_page, gateway_pages, list_pages
+from sync.pages.page import fleet_page, list_pages
 from sync.reports.shared.findings import Findings
 from sync.storage.local import LocalStorage
-from tests.helpers.pages import Page, checked
+from tests.helpers.pages import Page, checked, gateway_pages
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, sound_findings
 
@@ -139,7 +139,7 @@ def test_only_gateways_with_problems_get_a_page(tmp_path: Path) -> None:
 
 def test_pages_link_to_the_neighbours_that_have_a_page() -> None:
     found = copied((TROUBLED[0], SOUND, TROUBLED[2]))
-    pages = dict(gateway_pages(found, only_problems=True))
+    pages = gateway_pages(found, only_problems=True)
     assert list(pages) == ["gw-00000.example.html", "gw-00002.example.html"]
     assert "gw-00002.example.html" in Page(pages["gw-00000.example.html"]).links
 

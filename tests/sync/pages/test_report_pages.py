@@ -22,16 +22,17 @@ from obstore.store import from_url
 from sync.pages import page as pages
 from sync.pages.files import report_document, write_report
 from sync.pages.overview import totals
-from sync.pages.page import breakable, by_gateway, explained, fleet_page, gateway_pages, page_name
+from sync.pages.page import breakable, explained, fleet_page, page_name
 from sync.pages.sections import FLEET_ROWS, fleet_sections
 from sync.pages.table_csv import table_csv
 from sync.reports.lag import TABLE as LAG
+from sync.reports.shared.by_gateway import by_gateway
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from sync.storage.local import LocalStorage
 from sync.storage.locations import open_storage
 from tests.helpers.object_store import BUCKET, FaultyProxy
-from tests.helpers.pages import Page, checked, checked_gateway_pages
+from tests.helpers.pages import Page, checked, checked_gateway_pages, gateway_pages
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, findings, sound_findings
 
@@ -52,7 +53,7 @@ def few_gateways(found: Findings, gateways: tuple[str, ...] = THREE) -> Findings
 @pytest.fixture(scope="module")
 def three_pages() -> dict[str, str]:
     """The pages of three gateways of `FLEET`."""
-    return dict(gateway_pages(few_gateways(FLEET)))
+    return gateway_pages(few_gateways(FLEET))
 
 
 def test_the_page_of_a_fleet_without_problems() -> None:
@@ -79,7 +80,7 @@ def test_pages_without_data_say_that_nothing_has_arrived() -> None:
     page = checked(fleet_page(findings()))
     assert page.count("Nothing has arrived yet.") == 1 + len(REPORTS)
     assert "<svg" not in page
-    assert list(gateway_pages(findings())) == []
+    assert gateway_pages(findings()) == {}
     assert report_document(findings())["totals"]["events"] == 0
 
 
@@ -115,7 +116,7 @@ def test_a_gateway_known_only_from_a_refusal_has_a_page() -> None:
     row = FLEET["refusals"][0] | {"which": "gw-9.example, gw-8.example"}
     found = findings(refusals=[row])
     assert list(by_gateway(found)) == ["gw-8.example", "gw-9.example"]
-    assert [name for name, _ in gateway_pages(found)] == ["gw-8.example.html", "gw-9.example.html"]
+    assert list(gateway_pages(found)) == ["gw-8.example.html", "gw-9.example.html"]
     assert "gw-8.example" in checked(fleet_page(found))
 
 
@@ -201,7 +202,7 @@ def test_hostile_text_is_escaped_on_every_page() -> None:
     assert "<script" not in text
     assert "<b>`" not in text
     assert text.count("&lt;script&gt;") > 30
-    for name, page in gateway_pages(found):
+    for name, page in gateway_pages(found).items():
         assert re.fullmatch(r"_[0-9a-f]{32}\.html|gw-004.example.html", name)  # by a path
         assert "<script" not in checked(page)
 
@@ -224,7 +225,7 @@ def test_hostile_names_are_escaped_on_every_page(evil: str) -> None:
         for name, each in named.items()
     }
     found = findings(**rows)
-    texts = [fleet_page(found), *(page for _, page in gateway_pages(found))]
+    texts = [fleet_page(found), *gateway_pages(found).values()]
     for text in texts:
         assert escape(evil).translate(pages._CONTROLS) in checked(text)
         assert all(each.isprintable() or each in "\n\u202f\xa0" for each in text)
@@ -311,7 +312,7 @@ def test_only_plots_whose_values_have_changed_are_drawn_again(
     assert count_redrawn(changed) == 1
     elsewhere = replace(changed, zone=ZoneInfo("Asia/Kathmandu"))
     assert 1 < count_redrawn(elsewhere) < every
-    for name, page in gateway_pages(elsewhere):
+    for name, page in gateway_pages(elsewhere).items():
         assert (tmp_path / "gateways" / name).read_text() == page
     assert index.read_text() == fleet_page(elsewhere)
     monkeypatch.setattr("sync.pages.plot_cache._program", lambda: "another version")

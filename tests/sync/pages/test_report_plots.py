@@ -30,7 +30,7 @@ def depths(rows: Rows, now: float) -> str:
 
 PLOTS: dict[str, Callable[[], str]] = {
     "running": lambda: running(FLEET["stretches"], NOW),
-    "activity": lambda: plots.activity_plot(FLEET["activity"]),
+    "activity": lambda: plots.activity_plot(plots.fleet_activity(FLEET["activity"])),
     "latency": lambda: plots.latency_plot(FLEET["delivery"]),
     "lag": lambda: plots.lag_plot(FLEET["lag"]),
     "queues": lambda: plots.queues_plot(FLEET["queues"]),

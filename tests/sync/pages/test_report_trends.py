@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sync.pages import trends
-from sync.pages.page import fleet_page, gateway_pages
+from sync.pages.page import fleet_page
 from sync.reports.shared.findings import Findings
 from sync.reports.trends import FIGURES, Periods, periods_of
-from tests.helpers.pages import checked
+from tests.helpers.pages import checked, gateway_pages
 from tests.helpers.sound_findings import GATEWAY, NOON, sound_findings
 
 TODAY = NOON.date()
@@ -84,7 +84,7 @@ def test_an_uncovered_earlier_period_is_not_compared(known_since: datetime | Non
         found
     )
     assert {trend for _, trend in tiles(with_trends()).values()} == {"no comparison"}
-    [(_, own)] = gateway_pages(found)
+    [own] = gateway_pages(found).values()
     assert "<small>no comparison</small>" in own
 
 
@@ -100,7 +100,7 @@ def test_a_new_gateway_is_not_compared_but_its_fleet_is() -> None:
 def test_a_gateways_page_has_its_own_trends_in_its_time_zone() -> None:
     row = {"outages": 2, "events": 5, "events_before": 6, "state_before": "stopped"}
     found = with_trends(row, {"gateway": "b.example", "outages": 9})
-    pages = dict(gateway_pages(replace(found, zone=ZoneInfo("Europe/Berlin"))))
+    pages = gateway_pages(replace(found, zone=ZoneInfo("Europe/Berlin")))
     own = checked(pages["gw.example.html"])
     facts = dict(re.findall(r"<dt>([^<]*)</dt><dd>[^<]*<small>([^<]*)<", own))
     assert facts == {
