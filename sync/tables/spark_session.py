@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -63,6 +64,11 @@ QUICK: Final = {
 }
 """Spark settings for few rows: expressions are interpreted, because compiling some hundred of them
 takes longer than evaluating them. Plans are not revised between stages: there is one stage."""
+
+_RAISED: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE
+)
+"""A stack trace of Python in a text, with the error's first line as its group."""
 
 _LOG4J: Final = """\
 status = error
@@ -319,7 +325,8 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
 def summarise_error(error: BaseException) -> str:
     """Return the first line of an error's text, or its type if there is none, up to 300 characters.
 
-    For an error of the JVM, it is the text of the innermost cause.
+    For an error of the JVM, it is the text of the innermost cause; for one of a task in Python, the
+    error that the task raised.
     """
     if isinstance(error, OSError):
         return os_error(error)[:300]
@@ -332,5 +339,7 @@ def summarise_error(error: BaseException) -> str:
         while java.getCause() is not None:
             java = java.getCause()
         text = str(java.toString())
+    raised = _RAISED.findall(text)
+    text = raised[-1] if raised else text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]

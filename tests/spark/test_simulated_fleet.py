@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.simulate import write_fleet
+from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.pages.files import report_json
 from sync.reports.shared.by_gateway import SpreadRows, by_gateway
@@ -31,6 +32,7 @@ from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import SUMMARIES
 from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
+from sync.tables.spark_session import spark_errors
 from sync.tables.summaries import summarise
 from sync.tables.tables import read_events, read_segments
 from tests.helpers import fleet_figures, fleet_planted
@@ -116,6 +118,12 @@ def check_division(folder: Path, found: Findings, spread: SpreadRows) -> None:
     saved = {name: (folder / name).read_bytes() for name in here}
     assert {name: pickle.loads(each) for name, each in saved.items()} == here  # noqa: S301 - own
     assert all(own[name] for own in here.values() for name in series)
+    with pytest.raises(FleetError, match=r"^Spark failed: OSError: no space$"), spark_errors(None):
+        spread.for_each(found, list(here)[:1], refuse)
+
+
+def refuse(gateway: str, own: Findings) -> None:
+    raise OSError("no space")
 
 
 def save(folder: Path, gateway: str, own: Findings) -> None:

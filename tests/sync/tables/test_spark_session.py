@@ -61,6 +61,11 @@ class ErrorAfterSession(Exception):
         raise AssertionError
 
 
+RAISED = """Traceback (most recent call last):
+  File "x.py", line 1, in write
+    write()
+OSError: full"""
+
 NO_SPACE = "java.io.IOException: No space left on device"
 
 
@@ -73,8 +78,9 @@ NO_SPACE = "java.io.IOException: No space left on device"
         (ErrorAfterSession("[CAST_OVERFLOW] too large\nmore"), "[CAST_OVERFLOW] too large"),
         (ErrorAfterSession(""), "ErrorAfterSession"),
         (JavaError(JavaCause("Job aborted", JavaCause(f"{NO_SPACE}\n\tat x"))), NO_SPACE),
+        (ValueError(f"a worker:\n{RAISED}\n\n    cause of:\n\n{RAISED} 2\n"), "OSError: full 2"),
     ],
-    ids=["first line", "no text", "long", "session over", "session over, no text", "Java"],
+    ids=["first line", "no text", "long", "session over", "session over, no text", "Java", "task"],
 )
 def test_errors_are_summarised_in_one_line(error: Exception, reason: str) -> None:
     assert summarise_error(error) == reason
