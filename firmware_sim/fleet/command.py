@@ -49,6 +49,12 @@ from firmware_sim.options import fail, json_option, number, seconds, seed_option
     metavar="all|none|KIND,...",
     help=f"Faults to simulate: {', '.join(FAULTS)}.",
 )
+@number(
+    "--per-fault",
+    click.IntRange(1, MAX_GATEWAYS),
+    1,
+    "Number of gateways with each fault, if there are enough.",
+)
 @json_option("Print a summary as JSON.")
 def fleet_command(
     *, out: Path, start: datetime | None, faults: str, as_json: bool, **options: Any

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -162,10 +163,15 @@ def arrivals_and_state(
     return {
         "state": state,
         "last_arrival": iso(times[-1]),
-        "silent_after_s": round(patience, 3),
+        "silent_after_s": _milliseconds(patience),
         "silences": len(silences),
         "longest_silence_s": max(silences) if silences else None,
     }
+
+
+def _milliseconds(seconds: float) -> float:
+    """Round to milliseconds as Spark does: half of one up, where Python's `round` goes to even."""
+    return float(Decimal(repr(seconds)).quantize(Decimal("0.001"), ROUND_HALF_UP))
 
 
 def clock(events: Sequence[SystemEvent]) -> dict[str, Any]:

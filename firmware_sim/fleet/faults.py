@@ -1,8 +1,9 @@
 """The faults that can be simulated in a fleet, and the problems that reports must show for each.
 
-Each fault affects one gateway, except `version-errors`, which affects all gateways with the
-software version `plan.FAULTY`. Two faults share a gateway only if their groups differ and there are
-more faults than gateways. The modules that call `Plan.window` implement the faults.
+Each fault affects one gateway, or as many as are asked for, except `version-errors`, which affects
+all gateways with the software version `plan.FAULTY`. Two faults share a gateway only if their
+groups differ and there are more faults than gateways. The modules that call `Plan.window` implement
+the faults.
 """
 
 from __future__ import annotations
@@ -111,14 +112,18 @@ OF_THE_FLEET: Final = ("bad_segment", "version_errors")
 name its gateway, and many gateways have the same version."""
 
 
-def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
+def spread(
+    faults: Iterable[str], gateways: int, seed: int, per_fault: int = 1
+) -> list[tuple[str, ...]]:
     """Return the faults of each gateway, distributed evenly; omit those for which none is free."""
     order = list(range(gateways))
     random.Random(f"{seed}/faults").shuffle(order)  # noqa: S311 - repeatable
     placed: list[list[str]] = [[] for _ in range(gateways)]
     chosen = [name for name in FAULTS if name in set(faults)]
+    chosen *= per_fault
     for name in sorted(chosen, key=lambda name: not FAULTS[name].alone):  # they need a free one
-        free = [at for at in order if _is_compatible(name, placed[at])]
+        free = [at for at in order if not placed[at]]
+        free = free or [at for at in order if _is_compatible(name, placed[at])]
         if free:
             placed[min(free, key=lambda at: len(placed[at]))].append(name)
     return [tuple(names) for names in placed]

@@ -155,7 +155,8 @@ class Plan:
     @property
     def name(self) -> str:
         """The gateway's domain, such as `gw-001.example`."""
-        return f"gw-{self.number:03d}.example"
+        digits = max(3, len(str(self.settings.gateways)))
+        return f"gw-{self.number:0{digits}d}.example"
 
     def window(self, fault: str) -> tuple[float, float] | None:
         """Return the period (begin, end) in which `fault` is active, or None for never."""
@@ -184,7 +185,7 @@ def _window(settings: FleetSettings, fault: str) -> tuple[float, float]:
 
 def make_plans(settings: FleetSettings) -> list[Plan]:
     """Plan all gateways of a fleet."""
-    placed = spread(settings.faults, settings.gateways, settings.seed)
+    placed = spread(settings.faults, settings.gateways, settings.seed, settings.per_fault)
     return [
         Plan(
             settings,

@@ -32,7 +32,7 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
         if name == "clone":
             lanes = sorted(key for key, lane in truth.lanes.items() if lane.forks)
             places = [{"epoch": epoch, "lane": lane} for epoch, lane in lanes]
-        for kind in FAULTS[name].shows or (None,):
+        for kind in _shown(name, plan.settings.days) or (None,):
             for place in places:
                 yield {
                     "fault": name,
@@ -47,6 +47,21 @@ def planted(plan: Plan, truth: GatewayTruth) -> Iterator[dict[str, Any]]:
                     "size": _size(plan, name),
                     "detail": FAULTS[name].about,
                 }
+
+
+def _shown(fault: str, days: int) -> tuple[str, ...]:
+    """Return the kinds of problems that a report of so many days must show for a fault.
+
+    One day is too short for a trend of the storage, and for the hours that a flat line is compared
+    with (the sensor may seem anomalous). At its end, events that a gateway dropped on it still mean
+    that its storage is full.
+    """
+    shows = FAULTS[fault].shows
+    if days > 1:
+        return shows
+    if fault in ("disk-full", "sensor-flat"):
+        return ()
+    return (*shows, "disk_full_soon") if fault == "evictions" else shows
 
 
 def _place(plan: Plan, fault: str) -> tuple[str, dict[str, str]]:

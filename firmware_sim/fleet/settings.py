@@ -10,8 +10,8 @@ from firmware_sim.fleet.faults import FAULTS
 DAY_S: Final = 86_400.0
 """Seconds per day."""
 
-MAX_GATEWAYS: Final = 999
-"""Maximum number of gateways: their names have three digits."""
+MAX_GATEWAYS: Final = 99_999
+"""Maximum number of gateways: their plans and the truth are in memory, some 50 KB of each."""
 
 MAX_DAYS: Final = 366
 """Maximum number of days: reports show longer delays and ages as unknown."""
@@ -23,7 +23,7 @@ class FleetSettings:
 
     `seed` selects all random values. `readings` is the number of readings that a gateway
     receives per day. `heartbeat` (interval) and `seal` (age of a segment) are in seconds. `faults`
-    are names in `FAULTS`.
+    are names in `FAULTS`; each affects `per_fault` gateways.
     """
 
     gateways: int
@@ -34,6 +34,7 @@ class FleetSettings:
     heartbeat: float = 60.0
     seal: float = 300.0
     faults: frozenset[str] = field(default=frozenset(FAULTS))
+    per_fault: int = 1
 
     @property
     def length(self) -> float:

@@ -3,20 +3,22 @@
 The layout below `segments/` is that of the centre's landing, with arrival times as mtimes. Names of
 repeated, contradicting and damaged files have a word before `.seg`: `again`, `copy`, or the damage.
 
-Only one gateway's arrivals are in memory at a time, without their bytes.
+Only one gateway's arrivals are in memory at a time in each process, without their bytes.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from firmware_sim.errors import SimulationFailed
 from firmware_sim.fleet.logs import logs
@@ -29,7 +31,7 @@ from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery, Shipper
 from firmware_sim.fleet.system_events import system_events
 from firmware_sim.fleet.times import iso
-from firmware_sim.fleet.truth import GatewayTruth, Rollout
+from firmware_sim.fleet.truth import GatewayTruth, Rollout, VersionRun
 
 SEGMENTS: Final = "segments"
 TRUTH: Final = "truth.json"
@@ -37,7 +39,22 @@ TRUTH: Final = "truth.json"
 VERSION: Final = 1
 """Version of `truth.json`: increased when a key changes its meaning or is removed."""
 
+_PER_PROCESS: Final = 100  # gateways for which a further process is worth its start
 _AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and nobody is silent yet
+
+
+class Outcome(NamedTuple):
+    """What is true of a gateway: its object in `truth.json`, its part of the fleet's, and faults.
+
+    `kinds` counts events by lane and kind. `versions` are its software versions, the last is
+    `current`. `planted` are the rows of its faults.
+    """
+
+    gateway: dict[str, Any]
+    kinds: Counter[tuple[str, str]]
+    versions: dict[str, VersionRun]
+    current: str
+    planted: list[dict[str, Any]]
 
 
 @dataclass
@@ -53,23 +70,35 @@ class Fleet:
     def simulate(self, write: Callable[[Delivery], None]) -> None:
         """Create all files and pass each to `write`; its exceptions end the simulation."""
         plans = make_plans(self.settings)
-        faulty = any("version-errors" in plan.faults for plan in plans)
-        for plan in plans:
-            arrivals = []
-            for delivery in _deliveries(plan, faulty=faulty):
-                write(delivery)
-                arrivals.append(delivery.without_data())
-            truth = GatewayTruth(plan.name, self.as_of)
-            truth.take(arrivals)
-            self.gateways.append(truth.as_json())
-            self.kinds += truth.kinds
-            self.rollout.add(truth.versions(), truth.last().sealed.header.software)
-            self.planted += planted(plan, truth)
+        self._add(map(partial(_simulate, write, _is_faulty(plans)), plans))
+
+    def simulate_in(self, root: Path) -> None:
+        """Create all files below `root`, in as many processes as are of use.
+
+        Raises OSError if a file cannot be written.
+        """
+        write = partial(_write, root)
+        processes = min(os.cpu_count() or 1, self.settings.gateways // _PER_PROCESS)
+        if processes < 2:
+            self.simulate(write)
+            return
+        plans = make_plans(self.settings)
+        work = partial(_simulate, write, _is_faulty(plans))
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            self._add(pool.map(work, plans, chunksize=10))
+
+    def _add(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            self.gateways.append(outcome.gateway)
+            self.kinds += outcome.kinds
+            self.rollout.add(outcome.versions, outcome.current)
+            self.planted += outcome.planted
 
     @property
     def as_of(self) -> int:
         """The time of the report, in milliseconds since 1970 UTC."""
-        return self.settings.end + _AFTER_MS
+        return _as_of(self.settings)
 
     def truth(self) -> dict[str, Any]:
         """Return the content of `truth.json`: what correct reports of the fleet contain."""
@@ -101,6 +130,30 @@ class Fleet:
         }
 
 
+def _as_of(settings: FleetSettings) -> int:
+    return settings.end + _AFTER_MS
+
+
+def _is_faulty(plans: Iterable[Plan]) -> bool:
+    return any("version-errors" in plan.faults for plan in plans)
+
+
+def _simulate(write: Callable[[Delivery], None], faulty: bool, plan: Plan) -> Outcome:
+    arrivals = []
+    for delivery in _deliveries(plan, faulty=faulty):
+        write(delivery)
+        arrivals.append(delivery.without_data())
+    truth = GatewayTruth(plan.name, _as_of(plan.settings))
+    truth.take(arrivals)
+    return Outcome(
+        truth.as_json(),
+        truth.kinds,
+        truth.versions(),
+        truth.last().sealed.header.software,
+        list(planted(plan, truth)),
+    )
+
+
 def _write(root: Path, delivery: Delivery) -> None:
     path = root / delivery.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +172,7 @@ def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
     if any(folder.iterdir()):
         raise SimulationFailed(f"{folder} is not empty; choose a new folder")
     fleet = Fleet(settings)
-    fleet.simulate(partial(_write, folder / SEGMENTS))
+    fleet.simulate_in(folder / SEGMENTS)
     truth = fleet.truth()
     (folder / TRUTH).write_text(json.dumps(truth, indent=1, sort_keys=True) + "\n")
     return truth

@@ -184,8 +184,12 @@ def _refusals(case: Case) -> Span:
 def _full(case: Case) -> Span:
     """Check the day on which storage is full, within a twelfth of the time until then.
 
-    The interval of the trend is one of 90 %, and a little too narrow.
+    The interval of the trend is one of 90 %, and a little too narrow. Storage whose backlog was
+    full in the last day is full.
     """
+    if case.entry["fault"] == "evictions":
+        case.row("growth", state="full")
+        return Span()
     row = case.row("growth", state="soon")
     grown = row["trend_day"]
     assert abs(grown - case.entry["size"]) <= case.entry["size"] / 20, case.entry

@@ -15,11 +15,10 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.simulate import write_fleet
@@ -34,8 +33,8 @@ from sync.reports.shared.report import ReportContext
 from sync.tables.delta import local_tables
 from sync.tables.spark_session import spark_errors
 from sync.tables.summaries import summarise
-from sync.tables.tables import read_events, read_segments
-from tests.helpers import fleet_figures, fleet_planted
+from sync.tables.tables import read_segments
+from tests.helpers.fleet_report import FleetReport
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.local_ingest import ingest_by_spark
 
@@ -46,31 +45,6 @@ START = 1_772_409_600_000
 
 REPEATED_SEGMENTS = 40
 """Segments that land once more after they were ingested, if there is time for that."""
-
-
-class FleetReport(NamedTuple):
-    """The truth about a simulated fleet, and the report that the centre makes of it."""
-
-    truth: dict[str, Any]
-    report: dict[str, Any]
-    sums: dict[tuple[str, str], tuple[int, str]]
-    shipped: dict[str, int]
-
-    def check(self, repeats: Counter[tuple[str, str, str]] | None = None) -> None:
-        """Compare all figures and all problems with the truth."""
-        landed, truth, tables = repeats or Counter(), self.truth, self.report["tables"]
-        fleet_figures.check_totals(truth, self.report, landed.total())
-        fleet_figures.check_tables(truth, tables)
-        fleet_figures.check_completeness(truth, tables, landed)
-        fleet_figures.check_duplicates(truth, tables, landed)
-        fleet_figures.check_refusals(truth, tables)
-        fleet_figures.check_sensors(truth, tables, self.sums)
-        fleet_figures.check_lag(truth, tables)
-        fleet_figures.check_growth(truth, tables, self.shipped)
-        fleet_figures.check_versions(truth, tables)
-        fleet_figures.check_quarantine(truth, tables)
-        fleet_planted.check_problems(truth, self.report)
-        fleet_planted.check_times(truth, self.report)
 
 
 def settings_of(
@@ -138,16 +112,7 @@ def examine(spark: SparkSession, fleet: FleetFolder, truth: dict[str, Any]) -> F
     segments = read_segments(spark, snapshot)
     context = ReportContext(kept, segments, datetime.fromisoformat(truth["as_of"]))
     found = collect(context, partial(check_division, folder))
-    values = (
-        read_events(spark, snapshot)
-        .where("kind = 'reading'")
-        .groupBy("source", "name")
-        .agg(F.count(F.lit(1)), F.sum(F.col("value").cast("decimal(20, 6)")).cast("string"))
-    )
-    sums = {(row[0], row[1]): (row[2], row[3]) for row in values.collect()}
-    sizes = segments.where("fate = 'accepted'").groupBy("gateway").agg(F.sum("size"))
-    shipped = {row[0]: row[1] for row in sizes.collect()}
-    return FleetReport(truth, json.loads(report_json(found)), sums, shipped)
+    return FleetReport.of(fleet, truth, json.loads(report_json(found)))
 
 
 DAMAGED: dict[str, Callable[[dict[str, Any]], None]] = {
