@@ -14,9 +14,11 @@ from deltalake import DeltaTable
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.simulate import write_fleet
 from sync.common.fleet_folder import FleetFolder
+from sync.storage.locations import open_storage
 from sync.tables.arrow_schemas import EVENT_COLUMNS, SEGMENT_COLUMNS
 from tests.helpers.fleet_tables import fleet_folder
 from tests.helpers.local_ingest import ingest
+from tests.helpers.object_store import BUCKET
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "how-to" / "query-the-tables.md").read_text("utf-8")
@@ -104,10 +106,18 @@ def test_non_nullable_columns_have_no_nulls(fleet: Simulated) -> None:
         assert {each for each in full if rows[each].null_count} == set()
 
 
+@pytest.mark.parametrize("place", ["folder", "bucket"])
 def test_the_notebook_answers_its_questions(
-    fleet: Simulated, monkeypatch: pytest.MonkeyPatch
+    fleet: Simulated, place: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setenv("FIELDPOST_TABLES", fleet.tables)
+    tables = fleet.tables
+    if place == "bucket":
+        request.getfixturevalue("s3")
+        tables = f"s3://{BUCKET}/fleet/tables"
+        bucket = open_storage(tables)
+        for file in filter(Path.is_file, fleet.folder.tables.rglob("*")):
+            bucket.create(file.relative_to(fleet.folder.tables).as_posix(), file.read_bytes())
+    monkeypatch.setenv("FIELDPOST_TABLES", tables)
     names: dict[str, Any] = {}
     answers = [
         answer

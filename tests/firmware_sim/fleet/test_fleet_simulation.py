@@ -106,6 +106,8 @@ def test_each_fault_has_its_own_gateway_if_there_are_enough(sim: Sim) -> None:
     assert {max(map(len, spread(FAULTS, 26, seed))) for seed in range(20)} == {1}
     shared = spread(FAULTS, 12, 3)
     assert sorted(name for names in shared for name in names) == sorted(FAULTS)
+    many = spread(FAULTS, 100, 3, per_fault=4)
+    assert Counter(name for names in many for name in names) == dict.fromkeys(FAULTS, 4)
     for names in shared:
         groups = [FAULTS[name].group for name in names]
         assert len(groups) == len(set(groups))
