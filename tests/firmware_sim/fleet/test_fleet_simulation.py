@@ -24,9 +24,11 @@ START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""
 
 
-def sparse_fleet(gateways: int, days: int, seed: int, **faults: frozenset[str]) -> FleetSettings:
+def sparse_fleet(
+    gateways: int, days: int, seed: int, faults: frozenset[str] = frozenset(FAULTS)
+) -> FleetSettings:
     return FleetSettings(
-        gateways, days, seed, START, readings=100, heartbeat=1_800.0, seal=7_200.0, **faults
+        gateways, days, seed, START, readings=100, heartbeat=1_800.0, seal=7_200.0, faults=faults
     )
 
 
