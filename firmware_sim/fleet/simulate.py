@@ -44,7 +44,7 @@ _AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and no
 
 
 class Outcome(NamedTuple):
-    """What is true of a gateway: its object in `truth.json`, its part of the fleet's, and faults.
+    """The truth about a gateway: its object in `truth.json`, and its part of the fleet's.
 
     `kinds` counts events by lane and kind. `versions` are its software versions, the last is
     `current`. `planted` are the rows of its faults.
