@@ -25,7 +25,7 @@ class Site:
         self._folder = folder
         self._devices: set[str] = set()
         self._strophe: Sequence[str | Path] | None = None
-        self.gateway = Gateway(folder / "gw", listen_tls="127.0.0.1:0")
+        self.gateway = Gateway(folder / "gw", listen_tls="127.0.0.1:0", authenticate_time=600.0)
         self.process: Process = self.gateway.run()
 
     def login(self, device: str, mechanism: str, transport: str = "starttls") -> Login:
