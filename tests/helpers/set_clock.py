@@ -37,4 +37,6 @@ class SetClock:
             "FAKETIME_TIMESTAMP_FILE": str(self._path),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            # the wait for Python's interpreter lock would end at once, again and again
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
