@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # heavy imports, made where they are used
 
 LARGE_FLEET: Final = 100
 """Gateways above which Spark's tasks draw the gateways' pages, and the driver does not hold the
-rows that only these show: some hundred kilobytes of a gateway. For fewer, starting the tasks'
-processes takes longer than they save."""
+rows that only these show: at most 1.4 MB of a gateway, so that those of fewer fit into it."""
 
 FEW_EVENTS: Final = 100_000
 """Events up to which a fleet is not large, however many gateways it has: counting these takes a
@@ -35,9 +34,9 @@ class Selection(NamedTuple):
     """The choice of a report's content.
 
     `since` is the first day (UTC; None for all days), `gateways` the gateways (None for all),
-    `as_of` the point in time that the report describes (None for now), and `cap` the quota of a
-    gateway's folder in bytes (None for the quota that the gateway reports). `zone` is the time zone
-    of the pages. With `only_problems`, only gateways with problems have a page.
+    `as_of` the point in time that the report describes (None for the present), and `cap` the quota
+    of a gateway's folder in bytes (None for the quota that the gateway reports). `zone` is the time
+    zone of the pages. With `only_problems`, only gateways with problems have a page.
     """
 
     since: date | None = None

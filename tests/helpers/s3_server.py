@@ -22,7 +22,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import run_simple
 
 
-def _remember() -> None:
+def _keep_lookups() -> None:
     modules = tuple(backends.list_of_moto_modules())
     vars(backends)["list_of_moto_modules"] = lambda: modules
     parse = lru_cache(10_000)(vars(serialize)["parse_to_aware_datetime"])
@@ -30,7 +30,7 @@ def _remember() -> None:
 
 
 def main() -> None:
-    _remember()
+    _keep_lookups()
     moto = DomainDispatcherApplication(create_backend_app)
     turn = threading.Lock()
 
