@@ -316,7 +316,7 @@ class _Room:
 
 def _joins(one: Candidate) -> bool:
     """Return whether a message would become an unfinished one of its session or account."""
-    return one.state == State.QUEUED or one.joins
+    return not one.in_flight and (one.state == State.QUEUED or one.joins)
 
 
 def _id_in_session(one: Candidate) -> tuple[str, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edge.engine.rules.quota import Usage
@@ -214,6 +214,7 @@ def test_received_message_is_released_while_others_are_held(candidates: list[Can
 
 
 @given(WITH_OWN_WINDOWS)
+@example([candidate(row, in_flight=row == 1, session=OWN_WINDOWS[0]) for row in (1, 9)])
 def test_sessions_with_lanes_have_windows_ids_and_an_order_of_their_own(
     candidates: list[Candidate],
 ) -> None:
