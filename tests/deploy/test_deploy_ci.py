@@ -36,10 +36,10 @@ def covered(lines: int, branches: int = 0, of: int = 100) -> dict[str, Any]:
     """Return a file's summary in the coverage report: `of` lines and 10 branches."""
     return {
         "summary": {
-            "num_statements": of,
             "covered_lines": lines,
-            "num_branches": 10,
+            "missing_lines": of - lines,
             "covered_branches": branches,
+            "missing_branches": 10 - branches,
         },
         "missing_lines": list(range(lines + 1, of + 1)),
         "missing_branches": [[1, 2]] if branches < 10 else [],

@@ -39,7 +39,7 @@ def stored_rows(fleet: FleetFolder) -> tuple[Rows, Rows]:
     snapshot = local_tables(fleet.tables).snapshot()
     parts = (
         (snapshot.event_files, arrow_schemas.EVENTS, ("gateway", "epoch", "lane", "seq")),
-        (snapshot.segment_files, arrow_schemas.SEGMENTS, ("path", "sha256", "fate")),
+        (snapshot.segment_files, arrow_schemas.SEGMENTS, ("path", "sha256", "fate", "arrived")),
     )
     events, segments = (
         sorted(
