@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import functools
 import os
@@ -38,6 +39,10 @@ than 1 KiB."""
 
 ABANDONED_S: Final = 3_600.0
 """Age in seconds from which a temporary file is not in use any more: writing one takes seconds."""
+
+EMPTY_S: Final = 86_400.0
+"""Seconds without a change after which an empty folder is removed: its lane has ended, or is so
+slow that creating the folder again costs little."""
 
 
 class LocalStorage:
@@ -84,16 +89,24 @@ class LocalStorage:
 
     def create(self, path: str, data: bytes) -> bool:
         target = self.root / path
-        self._make(target.parent)
         is_new = True
         try:
-            link_file(target, data, self._file_mode)
+            self._link(target, data)
         except FileExistsError:
             if self.read(path) != data:
                 raise
             is_new = False
         self._sync(target.parent)
         return is_new
+
+    def _link(self, target: Path, data: bytes) -> None:
+        """Create a file and its folders, once more if `clean` has just removed an empty one."""
+        try:
+            self._make(target.parent)
+            link_file(target, data, self._file_mode)
+        except FileNotFoundError:  # a folder that is new is not removed
+            self._make(target.parent)
+            link_file(target, data, self._file_mode)
 
     def replace(self, path: str, data: bytes, instead_of: Collection[bytes] | None = None) -> None:
         target = self.root / path
@@ -142,15 +155,20 @@ class LocalStorage:
         """Make the entries of a folder durable, and the folder itself."""
         fsync_folder(folder)
         if folder != self.root:
-            _sync_above(self.root, folder)
+            _sync_above(self.root, folder, int(time.time() // ABANDONED_S))
 
     def clean(self, folder: str) -> int:
-        before, removed = time.time() - ABANDONED_S, 0
-        for path in (self.root / folder).rglob(f".*{TEMPORARY}"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
-                    path.unlink()
-                    removed += 1
+        now, removed, top = time.time(), 0, str(self.root / folder)
+        for at, folders, names in os.walk(top, topdown=False, onerror=_unless_absent):
+            for name in names:
+                if name.startswith(".") and name.endswith(TEMPORARY):
+                    with contextlib.suppress(FileNotFoundError):
+                        path = Path(at, name)
+                        if path.stat().st_mtime < now - ABANDONED_S:
+                            path.unlink()
+                            removed += 1
+            if not names and not folders and at != top:
+                _remove_if_empty(at, now - EMPTY_S)
         return removed
 
     def lease(self, wait_s: float = 0.0) -> AbstractContextManager[None]:
@@ -165,12 +183,25 @@ class LocalStorage:
 
 
 @functools.lru_cache(MAX_SYNCED)
-def _sync_above(root: Path, folder: Path) -> None:
-    """Make a folder below `root` durable, which another process may have created, once.
+def _sync_above(root: Path, folder: Path, hour: int) -> None:
+    """Make a folder below `root` durable, which another process may have created, once an hour.
 
     So a further file in it takes two fsyncs. `make_folders` syncs what this process creates anew.
+    The result holds for the `hour` only, because the folder may be removed when it has been empty
+    for a day (`EMPTY_S`), and created again by another process.
     """
     fsync_chain(root, folder.parent)
+
+
+def _remove_if_empty(folder: str, before: float) -> None:
+    """Remove a folder that was last changed before this time, unless a file has just appeared."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(folder).st_mtime < before:  # noqa: PTH116
+            try:
+                os.rmdir(folder)  # noqa: PTH106
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
 
 def _unless_absent(error: OSError) -> None:

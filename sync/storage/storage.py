@@ -82,7 +82,8 @@ class Storage(Protocol):
     def clean(self, folder: str) -> int:
         """Remove temporary files below `folder` that calls interrupted an hour ago or earlier left.
 
-        Return their number.
+        Return their number. On a local disk, folders that have been empty for a day are removed,
+        too; `create` may run meanwhile.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from datetime import timedelta
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from obstore.store import LocalStore
 
+from sync.common.durable_files import link_file
+from sync.storage import local
 from sync.storage import object_store as module
 from sync.storage.local import LocalStorage
 from sync.storage.locations import open_storage
@@ -85,6 +88,45 @@ def test_temporary_files_of_dead_processes_are_removed(storage: Storage) -> None
     assert (storage.clean("a"), storage.clean("none")) == (0, 0)
     storage.make_durable(["a/x"])
     assert listed(storage) == [("a/x", 1)]
+
+
+def test_folders_that_are_empty_for_a_day_are_removed(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    used, new, *empty = ("a/used/1.seg", "a/new/1.seg", "a/x/old/1.seg", "a/old/1.seg")
+    for path in (used, new, *empty):
+        storage.create(path, b"1")
+    storage.remove([new, *empty])
+    for folder in ("a", "a/used", "a/x", "a/x/old", "a/old"):
+        os.utime(tmp_path / folder, (1, 1))
+    assert storage.clean("a") == 0
+    assert folders(tmp_path) == {"a", "a/used", "a/new", "a/x"}, "its entry was removed just now"
+    os.utime(tmp_path / "a" / "x", (1, 1))
+    storage.clean("a")
+    assert folders(tmp_path) == {"a", "a/used", "a/new"}
+    assert storage.create(empty[0], b"1")
+    assert listed(storage) == [(used, 1), (empty[0], 1)]
+
+
+def folders(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_dir()}
+
+
+def test_a_file_is_created_although_its_empty_folder_is_removed_just_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, link, seen = LocalStorage(tmp_path), link_file, list[set[str]]()
+
+    def remove_and_link(target: Path, data: bytes, mode: int) -> None:
+        storage.clean("a")
+        seen.append(folders(tmp_path))
+        link(target, data, mode)
+
+    monkeypatch.setattr(local, "link_file", remove_and_link)
+    (tmp_path / "a" / "lane").mkdir(parents=True)
+    os.utime(tmp_path / "a" / "lane", (1, 1))
+    assert storage.create("a/lane/1.seg", b"1")
+    assert seen == [{"a"}, {"a", "a/lane"}]
+    assert listed(storage) == [("a/lane/1.seg", 1)]
 
 
 def test_listings_leave_out_hidden_files_and_other_folders(storage: Storage) -> None:
