@@ -14,7 +14,6 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sync.common.json_log import log_event
@@ -34,13 +33,13 @@ COMMAND: Final = (sys.executable, "-m", "sync.cli", "ingest")
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Ingest command with its storage options, seconds between checks for segments, and report
-    folder (None: no report).
+    """Ingest command with its storage options, seconds between checks for segments, and path or
+    URI of the report (None: no report).
     """
 
     command: Sequence[str]
     every_s: float
-    report: Path | None = None
+    report: str | None = None
 
 
 @contextlib.asynccontextmanager
@@ -62,12 +61,12 @@ async def _repeat(segments: Storage, plan: IngestPlan) -> None:
         except OSError as error:
             log_event(logging.ERROR, "ingest", text=f"cannot list the landing: {os_error(error)}")
             waits = False
-        reports = (is_stale or waits) and plan.report and time.monotonic() >= report_due
-        if waits or reports:
-            words = ["--report", str(plan.report)] if reports else []
+        out = plan.report if (is_stale or waits) and time.monotonic() >= report_due else None
+        if waits or out:
+            words = ["--report", out] if out else []
             done = await _run([*plan.command, *words])
-            is_stale = not (reports and done)
-        if reports:
+            is_stale = not (out and done)
+        if out:
             report_due = time.monotonic() + REPORT_EVERY_S
         await asyncio.sleep(plan.every_s)
 

@@ -14,7 +14,8 @@ import click
 
 from sync.cli.options import fleet_dir, landing_uri, tables_uri
 from sync.common.fleet_folder import FleetFolder
-from sync.storage.locations import StorageOptions
+from sync.storage.local import LocalStorage
+from sync.storage.locations import StorageOptions, open_storage
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.limits import ReceiverLimits
@@ -117,9 +118,9 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="With --ingest-every: folder of the report, which is made at the start and after an "
+    type=click.Path(file_okay=False),
+    metavar="DIR|URI",
+    help="With --ingest-every: place of the report, which is made at the start and after an "
     "ingest, at most every 15 minutes.",
 )
 def command(
@@ -139,7 +140,7 @@ def command(
     client_certificate_header: str | None,
     metrics: str | None,
     ingest_every: int | None,
-    report: Path | None,
+    report: str | None,
     *,
     behind_proxy: bool,
 ) -> None:
@@ -179,7 +180,9 @@ def command(
     options = StorageOptions(folder, landing, tables)
     options.check()
     if report is not None:
-        check_writable(report)
+        out = open_storage(report, public=True)  # an object store may be away for a while
+        if isinstance(out, LocalStorage):
+            check_writable(out.root)
         require_java()
     json_log.log_to_stderr()
     frontend = proxy or (

@@ -64,7 +64,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def ingesting(
-    folder: FleetFolder, script: str, report: Path | None = None
+    folder: FleetFolder, script: str, report: str | None = None
 ) -> AbstractAsyncContextManager[None]:
     """Run `script` in place of the ingest."""
     command = (sys.executable, "-c", script, "--dir", str(folder.root))
@@ -81,10 +81,10 @@ async def test_waiting_segments_are_ingested(folder: FleetFolder, log: Log) -> N
 
 
 async def test_a_report_is_made_at_the_start_and_then_at_intervals(
-    folder: FleetFolder, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: FleetFolder, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dir_option, out = ["--dir", str(folder.root)], tmp_path / "out"
-    with_report = [*dir_option, "--report", str(out)]
+    dir_option, out = ["--dir", str(folder.root)], "s3://fleet/report"
+    with_report = [*dir_option, "--report", out]
     async with ingesting(folder, RECORDS, out):
         assert await log.options() == with_report
         land(folder, Lane().seal(some_events(1)))
@@ -181,3 +181,22 @@ def test_the_folder_of_the_report_is_checked_before_gateways_connect(
     result = fleet_command("serve", "--dir", folder.root, "--listen", "127.0.0.1:0", *words)
     assert (result.returncode, result.stdout) == (1, "")
     assert str(tmp_path / "file" / "out") in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("uri", "complaint"),
+    [("ftp://fleet/report", "cannot open ftp://fleet/report"), ("s3://fleet/report", "")],
+)
+def test_a_report_goes_into_a_bucket_which_may_be_away(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch, uri: str, complaint: str
+) -> None:
+    plans: list[IngestPlan] = []
+
+    async def serve(*arguments: Any) -> None:
+        plans.extend(each for each in arguments if isinstance(each, IngestPlan))
+
+    monkeypatch.setattr("sync.receiver.server.serve", serve)
+    words = ("--behind-proxy", "--ingest-every", "60", "--report", uri)
+    result = fleet_command("serve", "--dir", folder.root, *words)
+    assert complaint in result.stderr
+    assert [plan.report for plan in plans] == ([] if complaint else [uri])
