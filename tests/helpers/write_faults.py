@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import os
+import random
 import re
 import shutil
 import signal
@@ -101,6 +102,11 @@ LIMITS: Final = Limits(held_ttl=500.0, held_grace=50.0, outbox_ttl=500.0)
 CHECKPOINT_PAGES: Final = 20
 SEAL_EACH: Final = 16
 """Answers after which events are sealed."""
+
+CALLS: Final = "WTSDU"
+WRITES: Final = "W"
+SYNCS: Final = "SD"
+"""Kinds of calls, as in `write_log.c`."""
 
 LOCK_TIMEOUT: Final = 61.0
 WAIT_S: Final = 60.0
@@ -705,6 +711,26 @@ class FaultyProcess:
         for record in records:
             disk.replay(record)
         return Run(status, done, figures, records, self.path.parent, disk)
+
+
+async def recover(path: Path, done: list[Request]) -> None:
+    """Check the database, let the senders continue, and check it again."""
+    check(path, done)
+    answered: list[Request] = []
+    await exchange(path, done, answered.append)
+    assert {*done, *answered} >= ALL
+    check_complete(path, {*done, *answered})
+
+
+async def recover_both(
+    process: FaultyProcess, run: Run, folder: Path, chance: random.Random
+) -> None:
+    """Recover the process's database, and that which a power cut at this moment would leave."""
+    await recover(process.path, run.done)
+    cut = folder / "cut"
+    run.disk.cut(run.folder, cut, chance)
+    await recover(cut / database.FILE_NAME, run.done)
+    shutil.rmtree(cut)
 
 
 def _run_child(path: Path, answers: Path, *, slow: bool) -> int:
