@@ -60,9 +60,10 @@ KEPT_DAYS: Final = 7
 CONFIGURATION: Final = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
     "delta.logRetentionDuration": "interval 30 days",
-    "delta.checkpointInterval": "100",
+    "delta.checkpointInterval": "10",
 }
-"""Properties of both tables. A checkpoint every 100 commits shortens reading the log."""
+"""Properties of both tables. A checkpoint every 10 commits shortens reading the log: in an object
+store, each commit after the last checkpoint takes two requests whenever a table is opened."""
 
 HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Actions after a commit: create checkpoints, but remove no old commits. Maintenance removes those
