@@ -68,7 +68,7 @@ COMPILED_TESTS ?= \
   tests/edge/features/pubsub tests/edge/mqtt \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
   $(addprefix tests/property/test_,envelope_streams.py mqtt_packets.py qos_exchange.py) \
-  $(addprefix tests/integration/test_,clean_stop.py mqtt.py mqtt_websocket.py resume.py session.py)
+  $(addprefix tests/integration/test_,mqtt.py resume.py session.py)
 COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=
 BENCH_ARGS ?=

@@ -128,6 +128,7 @@ def copy_wheels(source: Path, target: Path) -> None:
         shutil.copy(path, target)
 
 
+@pytest.mark.long
 def test_two_builds_are_the_same_bytes(package: Path, tmp_path: Path) -> None:
     copy_wheels(package.parent, tmp_path)
     assert build(tmp_path).read_bytes() == package.read_bytes()

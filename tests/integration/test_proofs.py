@@ -28,7 +28,7 @@ def test_a_gateway_on_a_small_machine_loses_nothing(tmp_path: Path) -> None:
 def test_a_short_soak_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SAMPLE_S", 0.2)
     monkeypatch.setattr(soak, "CHANGE_S", 0.5)
-    result = soak.run(tmp_path, 8.0)
+    result = soak.run(tmp_path, 4.0)
     assert result.verdict.exact, result.verdict.lines()
     assert result.changes.reloads
     assert "| descriptors |" in soak.page(result, "")
