@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, tzinfo
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,6 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from sync.common.fleet_folder import FLEET_DIR_VARIABLE
+from sync.storage.locations import StorageOptions
 
 DAYS = click.IntRange(min=1, max=100_000)
 """An age in days: at most some 270 years, so that the day is a valid date."""
@@ -58,8 +60,15 @@ time_zone = click.option(
 )
 
 
-def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--dir`, `--landing` and `--tables`, the locations that a command reads and writes."""
+def storage_options(run: Callable[..., None]) -> Callable[..., None]:
+    """Add `--dir`, `--landing` and `--tables` to a command, which gets them as `StorageOptions`."""
+
+    @wraps(run)
+    def command(
+        folder: Path | None, landing: str | None, tables: str | None, **others: Any
+    ) -> None:
+        run(StorageOptions(folder, landing, tables), **others)
+
     for option in (
         tables_uri,
         landing_uri,

@@ -87,7 +87,8 @@ class StorageOptions:
         return self.folder / "tables" / name if self.folder else None
 
     def open(self) -> FleetStorage:
-        """Open the storage. Raises FleetError if that fails."""
+        """Open the storage. Raises FleetError if that fails, as `check` does."""
+        self.check()
         return FleetStorage(
             self.open_segments(),
             open_storage(self.tables) if self.tables else FleetStorage.of(self._own()).tables,

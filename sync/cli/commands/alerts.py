@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sync.alerts.state import MAX_GATEWAYS
-from sync.cli.options import cluster_places
+from sync.cli.options import storage_options
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.storage.locations import StorageOptions, open_storage
@@ -31,7 +31,7 @@ TOKEN_BYTES: Final = 4_096
 
 
 @click.command()
-@cluster_places
+@storage_options
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -71,9 +71,7 @@ TOKEN_BYTES: Final = 4_096
 )
 @click.option("--once", is_flag=True, help="Check once and exit, for example from a timer.")
 def command(
-    folder: Path | None,
-    landing: str | None,
-    tables: str | None,
+    options: StorageOptions,
     out: Path | None,
     webhook: str | None,
     token_file: Path | None,
@@ -95,8 +93,6 @@ def command(
     from sync.common import json_log
     from sync.receiver.gateways import GatewayRegistry
 
-    options = StorageOptions(folder, landing, tables)
-    options.check()
     places = options.open()
     json_log.log_to_stderr()
     store = StateStore(open_storage(places.tables.uri(FOLDER)))
@@ -105,7 +101,7 @@ def command(
         output.prepare()
         monitor = AlertMonitor(
             *(places, store, output, _webhook(webhook, token_file)),
-            gateways=GatewayRegistry(FleetFolder(folder)) if folder else None,
+            gateways=GatewayRegistry(FleetFolder(options.folder)) if options.folder else None,
             max_gateways=gateways,
         )
         asyncio.run(check_once(monitor) if once else _run_until_signal(monitor, interval))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import click
 
-from sync.cli.options import DAYS, cluster_places
+from sync.cli.options import DAYS, storage_options
 from sync.common.progress import progress_line
 from sync.storage.locations import StorageOptions
 
 
 @click.command()
-@cluster_places
+@storage_options
 @click.option(
     "--before",
     type=click.IntRange(min=0, max=DAYS.max),
@@ -32,9 +31,7 @@ from sync.storage.locations import StorageOptions
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def command(
-    folder: Path | None,
-    landing: str | None,
-    tables: str | None,
+    options: StorageOptions,
     before: int,
     day: datetime | None,
     *,
@@ -47,8 +44,6 @@ def command(
     from sync.tables.delta import FleetTables
     from sync.tables.maintenance import compact
 
-    options = StorageOptions(folder, landing, tables)
-    options.check()
     places = options.open()
     with progress_line() as progress:
         fleet = FleetTables(places.tables, places.segments)

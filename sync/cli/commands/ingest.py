@@ -5,27 +5,25 @@ from __future__ import annotations
 import json
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sync.cli.gather import report_session
-from sync.cli.options import cluster_places
-from sync.common.progress import Progress, progress_line
+from sync.cli.gather import Selection, gather, report_session
+from sync.cli.options import storage_options
+from sync.common.progress import progress_line
 from sync.common.text import plural
-from sync.storage.locations import FleetStorage, StorageOptions, open_storage
+from sync.storage.locations import StorageOptions, open_storage
 from sync.tables.spark_session import BATCH_FILES
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from pyspark.sql import SparkSession
 
     from sync.ingest.ingest import IngestResult
-    from sync.storage.storage import Storage
 
 
 @click.command()
-@cluster_places
+@storage_options
 @click.option(
     "--batch-files",
     type=click.IntRange(min=1),
@@ -55,9 +53,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's messages and each step.")
 def command(
-    folder: Path | None,
-    landing: str | None,
-    tables: str | None,
+    options: StorageOptions,
     batch_files: int,
     every: int,
     out: str | None,
@@ -86,8 +82,6 @@ def command(
         spark_session,
     )
 
-    options = StorageOptions(folder, landing, tables)
-    options.check()
     places = options.open()
     report = None
     if out is not None:
@@ -119,7 +113,10 @@ def command(
             progress("", 0, 0)
             print_result(result)
             if report is not None:
-                _write_report(session(), places, report, progress)
+                from sync.pages.files import write_report
+
+                found = gather(session(), places, Selection(), report, progress)
+                write_report(found, report, progress=progress)
             return
         with stopped_by_signals(control.stopping):
             run_continuously(
@@ -128,16 +125,6 @@ def command(
                 batch_files=batch_files,
                 log=log,
             )
-
-
-def _write_report(
-    spark: SparkSession, places: FleetStorage, report: Storage, progress: Progress
-) -> None:
-    from sync.cli.gather import Selection, gather
-    from sync.pages.files import write_report
-
-    found = gather(spark, places, Selection(), report, progress)
-    write_report(found, report, progress=progress)
 
 
 def _print_step(step: str) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.cli.options import cluster_places
+from sync.cli.options import storage_options
 from sync.cli.printing import print_line
 from sync.common.errors import FleetError
 from sync.common.text import plural
@@ -27,20 +26,16 @@ def command() -> None:
 
 
 def _with_quarantine(run: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `cluster_places` to a command, which gets the quarantine instead."""
+    """Add the options of `storage_options` to a command, which gets the quarantine instead."""
 
-    @cluster_places
+    @storage_options
     @wraps(run)
-    def with_places(
-        folder: Path | None, landing: str | None, tables: str | None, **values: Any
-    ) -> None:
+    def command(options: StorageOptions, **others: Any) -> None:
         from sync.ingest.quarantine import Quarantine
 
-        options = StorageOptions(folder, landing, tables)
-        options.check()
-        run(Quarantine(options.open()), **values)
+        run(Quarantine(options.open()), **others)
 
-    return with_places
+    return command
 
 
 @command.command("list")

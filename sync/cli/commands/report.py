@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sync.cli.gather import Selection, gather, report_session
-from sync.cli.options import cluster_places, time_zone
-from sync.common.progress import Progress, progress_line
+from sync.cli.options import storage_options, time_zone
+from sync.common.progress import progress_line
 from sync.storage.locations import StorageOptions, open_storage
-from sync.storage.storage import Storage
-
-if TYPE_CHECKING:  # a heavy import, made where it is used
-    from sync.reports.shared.findings import Findings
 
 _SHOWN = (
     "gateways",
@@ -68,7 +63,7 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
 
 
 @click.command()
-@cluster_places
+@storage_options
 @click.option(
     "--out",
     required=True,
@@ -125,9 +120,7 @@ def _day(context: click.Context, _option: click.Parameter, text: str | None) -> 
     "--verbose", is_flag=True, help="Show Spark's messages, and how many days were recomputed."
 )
 def command(
-    folder: Path | None,
-    landing: str | None,
-    tables: str | None,
+    options: StorageOptions,
     out: str,
     since: date | None,
     gateways: tuple[str, ...],
@@ -148,14 +141,16 @@ def command(
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
     from sync.pages.files import INDEX, prepare_report, report_document, report_json, write_report
+    from sync.tables.spark_session import spark_errors
 
-    options = StorageOptions(folder, landing, tables)
-    options.check()
-    report = open_storage(out, public=True)
+    places, report = options.open(), open_storage(out, public=True)
     prepare_report(report)
     selection = Selection(since, gateways or None, as_of, cap, zone, only_problems)
+    log = None if verbose else options.log("report.log")
     with progress_line(shown=not verbose) as progress:
-        found = _gather(options, selection, report, progress, verbose=verbose)
+        progress("starting Spark", 0, 0)
+        with spark_errors(log), report_session("fieldpost-report", places) as spark:
+            found = gather(spark, places, selection, report, progress)
         write_report(
             found, report, formulas=formulas, only_problems=only_problems, progress=progress
         )
@@ -172,23 +167,6 @@ def command(
         number = sum(problem["weight"] == weight for problem in document["problems"])
         click.echo(f"{name:<16}{number:>12}")
     click.echo(f"page {out.rstrip('/')}/{INDEX}")
-
-
-def _gather(
-    options: StorageOptions,
-    selection: Selection,
-    out: Storage,
-    progress: Progress,
-    *,
-    verbose: bool,
-) -> Findings:
-    from sync.tables.spark_session import spark_errors
-
-    log = None if verbose else options.log("report.log")
-    places = options.open()
-    progress("starting Spark", 0, 0)
-    with spark_errors(log), report_session("fieldpost-report", places) as spark:
-        return gather(spark, places, selection, out, progress)
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.cli.options import DAYS, cluster_places
+from sync.cli.options import DAYS, storage_options
 from sync.common.progress import progress_line
 from sync.storage.locations import StorageOptions
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 
 
 @click.command()
-@cluster_places
+@storage_options
 @click.option(
     "--events", type=DAYS, metavar="DAYS", help="Delete events older than this many days."
 )
@@ -38,9 +37,7 @@ if TYPE_CHECKING:  # a heavy import, made where it is used
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's messages.")
 def command(
-    folder: Path | None,
-    landing: str | None,
-    tables: str | None,
+    options: StorageOptions,
     events: int | None,
     archive: int | None,
     quarantine: int | None,
@@ -60,14 +57,12 @@ def command(
     from sync.tables.spark_session import spark_errors, spark_on_demand, spark_session
     from sync.tables.summaries import summarise
 
-    options = StorageOptions(folder, landing, tables)
-    options.check()
+    places = options.open()
     with (
         progress_line(shown=not verbose) as progress,
         spark_errors(None if verbose else options.log("retain.log")),
         spark_on_demand(lambda: spark_session("fieldpost-retain")) as session,
     ):
-        places = options.open()
         found = retain(
             places,
             RetentionPolicy(events, archive, quarantine),
