@@ -45,11 +45,15 @@ _FILE_NAME: Final = re.compile(
 
 
 class Outcome(Enum):
-    """The outcome for a segment: new, a duplicate, or in conflict with a stored segment."""
+    """The outcome for a segment: new, a duplicate, or in conflict with a stored segment.
+
+    A file that is imported may also be refused: `BAD`.
+    """
 
     NEW = "new"
     SAME = "same"
     OTHER = "other"
+    BAD = "bad"
 
 
 class LandingResult(NamedTuple):

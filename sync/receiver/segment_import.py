@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,20 +20,11 @@ MAX_DEPTH: Final = 32
 """Deepest level of nested folders that is searched. An export has four."""
 
 
-class ImportOutcome(Enum):
-    """The outcome of importing a file: new, a duplicate, in conflict, or refused."""
-
-    NEW = "new"
-    SAME = "same"
-    OTHER = "other"
-    BAD = "bad"
-
-
 class ImportResult(NamedTuple):
     """A file and its outcome; `reason` and `text` explain a conflict or a refusal."""
 
     path: Path
-    outcome: ImportOutcome
+    outcome: Outcome
     reason: str = ""
     text: str = ""
 
@@ -86,26 +76,26 @@ def import_file(
     try:
         segment = verify(_read(path))
     except SegmentError as error:
-        return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
+        return ImportResult(path, Outcome.BAD, error.reason, error.text)
     except OSError as error:
-        return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
+        return ImportResult(path, Outcome.BAD, "read", error.strerror or str(error))
     gateway = segment.identity.gateway
     if not is_accepted(gateway):
         text = f"{gateway} is not enrolled, or was revoked"
-        return ImportResult(path, ImportOutcome.BAD, "gateway", text)
+        return ImportResult(path, Outcome.BAD, "gateway", text)
     require_room(len(segment.data))
     return _result(path, landing.land(segment))
 
 
 def _result(path: Path, landed: LandingResult) -> ImportResult:
     if landed.outcome is not Outcome.OTHER:
-        return ImportResult(path, ImportOutcome(landed.outcome.value))
+        return ImportResult(path, landed.outcome)
     if landed.aside is None:
         kept = "this file was not kept: the limit of conflicting files is reached"
     else:
         kept = f"this file was kept as {landed.aside}"
     text = f"a different segment with this name exists; {kept}"
-    return ImportResult(path, ImportOutcome.OTHER, "conflict", text)
+    return ImportResult(path, Outcome.OTHER, "conflict", text)
 
 
 def _read(path: Path) -> bytes:

@@ -43,9 +43,9 @@ def command(
     them again has no effect. Exit status 1 if a file was refused.
     """
     from sync.receiver.disk_quota import DiskQuota
-    from sync.receiver.landing import Landing
+    from sync.receiver.landing import Landing, Outcome
     from sync.receiver.limits import ReceiverLimits
-    from sync.receiver.segment_import import ImportOutcome, import_file, segments_below
+    from sync.receiver.segment_import import import_file, segments_below
 
     fleet = FleetFolder(folder)
     fleet.require()
@@ -55,7 +55,7 @@ def command(
     place = Landing(segments, limits)
     quota = DiskQuota(fleet.incoming, segments, 0 if landing else limits.reserve_bytes)
     is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
-    counts: Counter[ImportOutcome] = Counter()
+    counts: Counter[Outcome] = Counter()
     try:
         for each in chain.from_iterable(map(segments_below, paths)):
             result = import_file(each, place, is_accepted, quota.require)
@@ -63,8 +63,8 @@ def command(
             if result.text:
                 print_line(_json_line(result) if as_json else _line(result), err=not as_json)
     finally:  # imported segments stay imported, even if the disk is full now
-        click.echo(_summary({each.value: counts[each] for each in ImportOutcome}, as_json=as_json))
-    if counts[ImportOutcome.BAD]:
+        click.echo(_summary({each.value: counts[each] for each in Outcome}, as_json=as_json))
+    if counts[Outcome.BAD]:
         raise click.exceptions.Exit(1)
 
 
