@@ -22,8 +22,9 @@ from sync.common.enrolment import (
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
 
-if TYPE_CHECKING:  # a heavy import, made where it is used
-    from sync.receiver.gateways import GatewayRecord
+if TYPE_CHECKING:  # heavy imports, made where they are used
+    from sync.receiver.gateways import GatewayRecord, GatewayRegistry
+    from sync.receiver.pki import Authority
 
 MAX_CA_BYTES = 32 * 1024
 """Largest certificate file for `--ca`, in bytes. An enrolment file may have 64 KiB."""
@@ -96,23 +97,31 @@ def add(
     Creates the fleet folder, its certificate authority and the receiver's certificate if they do
     not exist.
     """
+    from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
+    from sync.receiver.gateways import GatewayRegistry
+    from sync.receiver.pki import Authority
+
     _check(gateway, url)
     if not certificate and (tokenless or days is not None):
         raise click.UsageError("--days and --no-token require --certificate")
     fleet = FleetFolder(folder)
     fleet.create()
+    registry, authority = GatewayRegistry(fleet), Authority(fleet.pki)
     with fleet.locked():
-        _refuse_to_overwrite(fleet, gateway, out, renew=renew)
-        ca_pem = _prepare_certificates(fleet, (str(urlsplit(url).hostname), *hosts), ca)
+        if not renew:
+            _refuse_to_overwrite(registry, gateway, out)
+        ca_pem = _prepare_certificates(authority, (str(urlsplit(url).hostname), *hosts), ca)
         now_ms, token = _now_ms(), "" if tokenless else new_token()
         pem, key, expires_ms = "", "", None
         if certificate:
-            pem, key, expires_ms = _new_certificate(fleet, gateway, now_ms, days)
+            since_ms = registry.first_issue(gateway, now_ms)
+            issued, new_key = issue_with_key(authority, gateway, since_ms, days or CLIENT_DAYS)
+            pem, key, expires_ms = issued.pem.decode(), new_key.decode(), issued.expires_ms
         try:
             enrolment = Enrolment(gateway, url, token, ca_pem, pem, key)
         except EnrolmentError as error:
             raise FleetError(str(error)) from None
-        _enrol(fleet, enrolment, out, now_ms, expires_ms, renew=renew)
+        _enrol(registry, enrolment, out, now_ms, expires_ms, renew=renew)
     if out is None:
         click.echo(format_enrolment(enrolment), nl=False)
     else:
@@ -164,28 +173,21 @@ def _check(gateway: str, url: str) -> None:
         raise click.BadParameter("must be https://HOST or https://HOST:PORT", param_hint="--url")
 
 
-def _refuse_to_overwrite(
-    fleet: FleetFolder, gateway: str, out: Path | None, *, renew: bool
-) -> None:
-    """Unless `renew`, raise FleetError if the gateway is enrolled or the file `out` exists."""
-    from sync.receiver.gateways import GatewayRegistry, already_enrolled
+def _refuse_to_overwrite(registry: GatewayRegistry, gateway: str, out: Path | None) -> None:
+    """Raise FleetError if the gateway is enrolled or the file `out` exists."""
+    from sync.receiver.gateways import already_enrolled
 
-    if renew:
-        return
-    if GatewayRegistry(fleet).get(gateway) is not None:
+    if registry.get(gateway) is not None:
         raise already_enrolled(gateway)
     if out is not None and out.exists():
         raise FleetError(f"{out} already exists; choose another file, or use --renew")
 
 
-def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path | None) -> str:
+def _prepare_certificates(authority: Authority, hosts: tuple[str, ...], ca: Path | None) -> str:
     """Issue the receiver's certificate for `hosts`; return the CA for the gateway to trust, in PEM.
 
     This is the content of the file `ca`, or the centre's own CA certificate if `ca` is None.
     """
-    from sync.receiver.pki import Authority
-
-    authority = Authority(fleet.pki)
     authority.ensure(hosts, dt.datetime.now(dt.UTC))
     path = ca or authority.ca
     with path.open("rb") as file:
@@ -195,21 +197,8 @@ def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path |
     return text.decode("ascii")
 
 
-def _new_certificate(
-    fleet: FleetFolder, gateway: str, now_ms: int, days: int | None
-) -> tuple[str, str, int]:
-    """Return a new certificate, its key (both PEM), and its expiry in ms since 1970 UTC."""
-    from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
-    from sync.receiver.gateways import GatewayRegistry
-    from sync.receiver.pki import Authority
-
-    issued_ms = GatewayRegistry(fleet).first_issue(gateway, now_ms)
-    issued, key = issue_with_key(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
-    return issued.pem.decode(), key.decode(), issued.expires_ms
-
-
 def _enrol(
-    fleet: FleetFolder,
+    registry: GatewayRegistry,
     enrolment: Enrolment,
     out: Path | None,
     now_ms: int,
@@ -221,15 +210,13 @@ def _enrol(
 
     If the file cannot be written, the record does not change.
     """
-    from sync.receiver.gateways import GatewayRegistry
-
     if out is not None:
         try:
             write_enrolment(out, enrolment)
         except EnrolmentError as error:
             raise FleetError(f"cannot write {out}: {error}") from None
     try:
-        GatewayRegistry(fleet).enrol(
+        registry.enrol(
             enrolment.gateway,
             enrolment.url,
             enrolment.token,

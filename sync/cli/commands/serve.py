@@ -18,7 +18,6 @@ from sync.storage.local import LocalStorage
 from sync.storage.locations import StorageOptions, open_storage
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
-    from sync.receiver.limits import ReceiverLimits
     from sync.receiver.proxy import ReverseProxy
 
 DEFAULT_LISTEN = "127.0.0.1:8443"
@@ -30,6 +29,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 @landing_uri
 @click.option(
     "--spool",
+    "spool_bytes",
     type=click.IntRange(min=1),
     metavar="BYTES",
     help="With --landing: maximum bytes of segments that are kept in the fleet folder, and "
@@ -55,6 +55,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 @click.option(
     "--rate",
+    "bytes_per_s",
     type=click.IntRange(min=1),
     metavar="BYTES",
     help="Rate limit of each gateway in bytes per second.  [default: 16 MiB]",
@@ -68,7 +69,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 @click.option(
     "--connections-per-address",
-    "connection_rate",
+    "connections_per_address_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
     help="Maximum new connections per second of one address, averaged over a minute.  "
@@ -76,6 +77,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 @click.option(
     "--reserve",
+    "reserve_bytes",
     type=click.IntRange(min=0),
     metavar="BYTES",
     help="Bytes of the disk to keep free. With less free space, segments are refused."
@@ -83,6 +85,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 )
 @click.option(
     "--landing-cap",
+    "landing_quota_bytes",
     type=click.IntRange(min=1),
     metavar="BYTES",
     help="Maximum bytes of segments that wait for the ingest.  [default: the whole disk]",
@@ -126,16 +129,10 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 def command(
     folder: Path,
     landing: str | None,
-    spool: int | None,
     tables: str | None,
     listen: str,
     certificate: Path | None,
     key: Path | None,
-    rate: int | None,
-    unauthenticated_per_address: int | None,
-    connection_rate: float | None,
-    reserve: int | None,
-    landing_cap: int | None,
     proxies: tuple[str, ...],
     client_certificate_header: str | None,
     metrics: str | None,
@@ -143,6 +140,7 @@ def command(
     report: str | None,
     *,
     behind_proxy: bool,
+    **changed_limits: float | None,
 ) -> None:
     """Receive segments over HTTPS, until SIGTERM.
 
@@ -162,7 +160,7 @@ def command(
     for option, value, needed, present in (
         ("--report", report, "--ingest-every", ingest_every),
         ("--tables", tables, "--ingest-every", ingest_every),
-        ("--spool", spool, "--landing", landing),
+        ("--spool", changed_limits["spool_bytes"], "--landing", landing),
     ):
         if value is not None and present is None:
             raise click.UsageError(f"{option} requires {needed}")
@@ -172,6 +170,7 @@ def command(
     from sync.common import json_log
     from sync.common.durable_files import check_writable
     from sync.receiver import server, tls
+    from sync.receiver.limits import ReceiverLimits
     from sync.receiver.periodic_ingest import COMMAND, IngestPlan
     from sync.tables.spark_session import require_java
 
@@ -188,14 +187,8 @@ def command(
     frontend = proxy or (
         tls.CertificateFiles(*files) if files else tls.ensure_own_certificate(fleet)
     )
-    limits = _limits(
-        bytes_per_s=rate,
-        reserve_bytes=reserve,
-        landing_quota_bytes=landing_cap,
-        unauthenticated_per_address=unauthenticated_per_address,
-        connections_per_address_s=connection_rate,
-        spool_bytes=spool,
-    )
+    given: dict[str, Any] = {name: it for name, it in changed_limits.items() if it is not None}
+    limits = replace(ReceiverLimits(), **given)
     patience = timedelta(seconds=limits.store_patience_s)
     remote = options.open_segments(patience) if landing else None
     metrics_listen = server.ListenAddress(*metrics_address) if metrics_address else None
@@ -243,13 +236,6 @@ def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) ->
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--trust-proxy") from None
     return ReverseProxy(networks or LOOPBACK_NETWORKS, header)
-
-
-def _limits(**options: float | None) -> ReceiverLimits:
-    from sync.receiver.limits import ReceiverLimits
-
-    changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    return replace(ReceiverLimits(), **changed)
 
 
 def _parse_address(text: str, option: str) -> tuple[str, int]:
