@@ -9,11 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 
 _LIBRARIES = "usr/lib/*/faketime/libfaketimeMT.so.1"
+_SHARED = Path("/dev/shm")  # noqa: S108
 
 
 def library() -> Path | None:
     """Return the library (Debian's package `libfaketime`), if it is installed."""
     return next(Path("/").glob(_LIBRARIES), None)
+
+
+def remove_leftovers() -> None:
+    """Remove the shared memory and semaphores of killed processes, which are named by their ids."""
+    for path in _SHARED.glob("*faketime_*_*"):
+        if not Path(f"/proc/{path.name.rpartition('_')[2]}").exists():
+            path.unlink(missing_ok=True)
 
 
 class SetClock:

@@ -7,7 +7,7 @@ such as TLS with a certificate that is not valid, works again once the clock is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,10 +36,11 @@ WORK: Final = "work"
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> SetClock:
+def clock(tmp_path: Path) -> Iterator[SetClock]:
     if set_clock.library() is None:
         pytest.skip("no libfaketime (make interop-packages)")
-    return SetClock(tmp_path / "clock")
+    yield SetClock(tmp_path / "clock")
+    set_clock.remove_leftovers()
 
 
 class Site:
