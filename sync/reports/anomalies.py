@@ -171,6 +171,9 @@ PLOTTED_S: Final = 7 * 86_400.0
 
 _UNIT: Final = (*SENSOR, "unit")
 
+_FLAT: Final = ProblemKind("sensor_flat", 230, "notice", "the value of sensors does not change")
+_UNUSUAL: Final = ProblemKind("sensor_anomaly", 240, "notice", "values of sensors are unusual")
+
 
 def hours(events: DataFrame) -> DataFrame:
     """Compute the rows of `HOURS` for each `day`."""
@@ -400,30 +403,26 @@ def sensor_series(hours: DataFrame) -> DataFrame:
 def problems(findings: Findings) -> Iterator[Problem]:
     """Find sensors with a flat line or with unusual values."""
     for row in findings["anomalies"]:
-        where = f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}"
+        place = f"{plain(row['source'])}, {row['sensor']}"
         if row["state"] == "flat":
-            yield Problem(
-                "notice",
-                "sensor_flat",
+            yield _FLAT.of(
                 row["gateway"],
-                where,
                 f"The value is {_value(row, 'flat_value')} since "
                 f"{findings.moment(row['flat_since'])}, in "
                 f"{plural(row['flat_readings'], 'reading')}.",
                 "Check the sensor and its wiring: it sends readings, but its value does not "
                 "change.",
+                place,
             )
         if row["state"] == "anomalous":
-            yield Problem(
-                "notice",
-                "sensor_anomaly",
+            yield _UNUSUAL.of(
                 row["gateway"],
-                where,
                 f"The value is {_value(row, 'worst_value')} in the hour from "
                 f"{findings.moment(row['worst_at'])}; the usual value is {_value(row, 'usual')} "
                 f"(robust z {decimal(row['z'])}).",
                 "Check whether the measured value is real. If it is not, calibrate or replace the "
                 "sensor.",
+                place,
             )
 
 
@@ -444,9 +443,6 @@ REPORT: Final = Report(
             "sensor_series", (DAILY,), lambda context: sensor_series(context.daily(DAILY)), None
         ),
     ),
-    problem_kinds=(
-        ProblemKind("sensor_flat", 230, "the value of sensors does not change"),
-        ProblemKind("sensor_anomaly", 240, "values of sensors are unusual"),
-    ),
+    problem_kinds=(_FLAT, _UNUSUAL),
     problems=problems,
 )

@@ -73,6 +73,13 @@ STRETCHES: Final = schema(gateway=TEXT, begin=REAL, end=REAL, state=TEXT)
 MAX_STRETCHES: Final = 5_000
 """Maximum number of periods to plot, the latest ones. With more, each is narrower than a pixel."""
 
+_SILENT: Final = ProblemKind("silent", 60, "wrong", "nothing arrives")
+_OUTAGE: Final = ProblemKind("outage", 120, "notice", "outages")
+_UNCLEAN: Final = ProblemKind(
+    "unclean_restart", 180, "notice", "starts without a clean stop before"
+)
+_UNKNOWN: Final = ProblemKind("unknown", 250, "notice", "no heartbeat has arrived")
+
 
 def availability(
     life: DataFrame,
@@ -209,40 +216,28 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for row in findings["availability"]:
         gateway = row["gateway"]
         if row["state"] == "silent":
-            yield Problem(
-                "wrong",
-                "silent",
-                gateway,
+            yield _SILENT.of(
                 gateway,
                 f"Nothing has arrived since {findings.moment(row['last_arrival'])}, and the "
                 "gateway did not announce a stop.",
                 remedies.SILENT,
             )
         if row["state"] == "unknown":
-            yield Problem(
-                "notice",
-                "unknown",
-                gateway,
+            yield _UNKNOWN.of(
                 gateway,
                 "Segments arrive, but no heartbeat has arrived yet.",
                 "The gateway may still be sending a backlog. Wait until it has arrived, then run "
                 "`fieldpost-fleet ingest` again.",
             )
         if row["outages"]:
-            yield Problem(
-                "notice",
-                "outage",
-                gateway,
+            yield _OUTAGE.of(
                 gateway,
                 f"Outages: {count(row['outages'])}, {duration(row['outage_s'])} in total.",
                 "Check the gateway's power supply, and read its journal (`journalctl -u "
                 "fieldpost`) around the times that are listed on the gateway's page.",
             )
         if row["unclean_restarts"]:
-            yield Problem(
-                "notice",
-                "unclean_restart",
-                gateway,
+            yield _UNCLEAN.of(
                 gateway,
                 f"Starts without a clean stop before: {count(row['unclean_restarts'])}.",
                 "No acknowledged message is lost by this, but many such starts wear out the "
@@ -268,11 +263,6 @@ REPORT: Final = Report(
             lambda context: stretches(heartbeats.spans_of(context)),
         ),
     ),
-    problem_kinds=(
-        ProblemKind("silent", 60, "nothing arrives"),
-        ProblemKind("outage", 120, "outages"),
-        ProblemKind("unclean_restart", 180, "starts without a clean stop before"),
-        ProblemKind("unknown", 250, "no heartbeat has arrived"),
-    ),
+    problem_kinds=(_SILENT, _OUTAGE, _UNCLEAN, _UNKNOWN),
     problems=problems,
 )

@@ -308,24 +308,31 @@ def clock_offsets(segments: DataFrame) -> DataFrame:
     return conform(latest, OFFSETS).orderBy("gateway", "at")
 
 
+_STEP: Final = ProblemKind(
+    "clock_step", 190, "notice", "the clock was set without becoming synchronised"
+)
+_UNSYNCHRONISED: Final = ProblemKind(
+    "clock_unsynchronised", 200, "notice", "the clock is not synchronised"
+)
+_DRIFT: Final = ProblemKind("clock_drift", 210, "notice", "the clock is wrong, or too fast or slow")
 _REMEDIES: Final = {
     "stepping": (
-        "clock_step",
+        _STEP,
         "Do not rely on times and durations around these steps. Find out what sets the clock: "
         "two time services at once, or a clock chip with an empty battery.",
     ),
     "unsynchronised": (
-        "clock_unsynchronised",
+        _UNSYNCHRONISED,
         "Check with `timedatectl` at the gateway whether it reaches a time server, and whether the "
         "network lets NTP pass.",
     ),
     "skewed": (
-        "clock_drift",
+        _DRIFT,
         "The clock counts as synchronised but is wrong: check with `timedatectl` at the gateway "
         "which time server it follows.",
     ),
     "drifting": (
-        "clock_drift",
+        _DRIFT,
         "Give the gateway a time server that it can reach, or a better clock chip: its clock's "
         "error grows every day.",
     ),
@@ -337,7 +344,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for row in findings["clocks"]:
         if row["state"] in _REMEDIES:
             kind, remedy = _REMEDIES[row["state"]]
-            yield Problem("notice", kind, row["gateway"], row["gateway"], _what(row), remedy)
+            yield kind.of(row["gateway"], _what(row), remedy)
 
 
 def _what(row: Row) -> str:
@@ -365,10 +372,6 @@ REPORT: Final = Report(
     lambda context: clocks(context.daily(DAILY), context.segments()),
     TABLE,
     series=(Series("clock_offsets", (), lambda context: clock_offsets(context.segments()), None),),
-    problem_kinds=(
-        ProblemKind("clock_step", 190, "the clock was set without becoming synchronised"),
-        ProblemKind("clock_unsynchronised", 200, "the clock is not synchronised"),
-        ProblemKind("clock_drift", 210, "the clock is wrong, or too fast or slow"),
-    ),
+    problem_kinds=(_STEP, _UNSYNCHRONISED, _DRIFT),
     problems=problems,
 )

@@ -10,7 +10,7 @@ whole epochs, whatever range of days is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from sync.reports.shared.events import is_system_event, tag, text_tag
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.formats import count
 from sync.reports.shared.frames import INTEGER, LANE, OLDER, TEXT, merged, schema
-from sync.reports.shared.report import Problem, ProblemKind, Report, Table, Weight
+from sync.reports.shared.report import Problem, ProblemKind, Report, Table
 from sync.tables.partitions import conform, union
 from sync.tables.summaries import Summary
 
@@ -233,53 +233,45 @@ def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     return with_end.withColumn("state", state).withColumn("since", since)
 
 
-class _Finding(NamedTuple):
-    """The problem to report if a column of a lane is not zero; `what` has `{}` for the count."""
-
-    weight: Weight
-    kind: str
-    what: str
-    remedy: str
-
+_TORN: Final = ProblemKind(
+    "torn", 110, "notice", "the numbering of events began anew without a clean stop"
+)
 
 _FINDINGS: Final = {
-    "unexplained": _Finding(
-        "wrong",
-        "unexplained",
+    "unexplained": (
+        ProblemKind("unexplained", 10, "wrong", "events are missing without explanation"),
         "Events that are missing without explanation: {}.",
         "At the gateway, `fieldpost uplink status` shows what it still has to send. Let it send "
         "that, and run `fieldpost-fleet ingest` again. If the number stays, copy the gateway's "
         "folder before anything is changed there: it is the evidence of what happened.",
     ),
-    "duplicates": _Finding(
-        "wrong",
-        "duplicate",
+    "duplicates": (
+        ProblemKind("duplicate", 30, "wrong", "events are stored more than once"),
         "Events that are stored more than once: {}.",
         "This is a fault of the ingest. Keep the tables as they are, and report it.",
     ),
-    "forks": _Finding(
-        "wrong",
-        "fork",
+    "forks": (
+        ProblemKind("fork", 20, "wrong", "segments contradict earlier ones"),
         "Segments that contradict earlier ones: {}.",
         "Two gateways send under one name, or an older copy of a gateway's database was restored. "
         "Find the copy, and enrol it under another name with `fieldpost-fleet gateway add`. "
         "`fieldpost-fleet quarantine list` names the files concerned.",
     ),
-    "chain_breaks": _Finding(
-        "wrong",
-        "chain_break",
+    "chain_breaks": (
+        ProblemKind("chain_break", 40, "wrong", "segments do not continue the one before them"),
         "Segments that do not continue the segment before them: {}.",
         "The gateway's database was modified or replaced by something other than Fieldpost. Do not "
         "rely on its data from then on, and search its journal for who changed it.",
     ),
-    "declared": _Finding(
-        "notice",
-        "declared",
+    "declared": (
+        ProblemKind("declared", 170, "notice", "events were dropped because the backlog was full"),
         "Events that the gateway reports as dropped: {}.",
         "The gateway's backlog was full. Give it a better link, a higher limit under `[limits]`, "
         "or fewer events; `fieldpost uplink status` shows which lane fills the backlog.",
     ),
 }
+"""The kind of problem if a column of a lane is not zero; its text, with `{}` for the count; and
+its remedy."""
 
 _RENUMBERED: Final = (
     "The gateway has begun a new epoch since then, and its new events are accepted; nothing has to "
@@ -295,26 +287,23 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for row in rows:
         newest[row["gateway"]] = max(row["epoch"], newest.get(row["gateway"], ""))
     for row in rows:
-        where = f"{row['gateway']}, {row['lane']} lane, epoch {row['epoch']}"
-        for name, finding in _FINDINGS.items():
+        place = f"{row['lane']} lane, epoch {row['epoch']}"
+        for name, (kind, what, remedy) in _FINDINGS.items():
             if row[name]:
-                what = finding.what.format(count(row[name]))
                 renumbered = name == "forks" and row["epoch"] < newest[row["gateway"]]
-                remedy = f"{_RENUMBERED if renumbered else ''}{finding.remedy}"
-                yield Problem(finding.weight, finding.kind, row["gateway"], where, what, remedy)
+                advice = f"{_RENUMBERED}{remedy}" if renumbered else remedy
+                yield kind.of(row["gateway"], what.format(count(row[name])), advice, place)
         epoch = (row["gateway"], row["epoch"])
         if row["state"] == "torn" and epoch not in torn:
             torn.add(epoch)
-            yield Problem(
-                "notice",
-                "torn",
+            yield _TORN.of(
                 row["gateway"],
-                f"{row['gateway']}, epoch {row['epoch']}",
                 f"Its last event is of {findings.moment(row['since'])} and is not a clean stop, "
                 "and the gateway has begun a new epoch since then.",
                 "Events that the gateway recorded afterwards and did not send are not known here. "
                 "If its old card or database still exists, `fieldpost uplink export` saves what is "
                 "left on it.",
+                f"epoch {row['epoch']}",
             )
 
 
@@ -327,13 +316,6 @@ REPORT: Final = Report(
         context.all_days(lanes.DAILY), context.all_days(DAILY), context.segments()
     ),
     TABLE,
-    problem_kinds=(
-        ProblemKind("unexplained", 10, "events are missing without explanation"),
-        ProblemKind("fork", 20, "segments contradict earlier ones"),
-        ProblemKind("duplicate", 30, "events are stored more than once"),
-        ProblemKind("chain_break", 40, "segments do not continue the one before them"),
-        ProblemKind("torn", 110, "the numbering of events began anew without a clean stop"),
-        ProblemKind("declared", 170, "events were dropped because the backlog was full"),
-    ),
+    problem_kinds=(_TORN, *(kind for kind, _, _ in _FINDINGS.values())),
     problems=problems,
 )

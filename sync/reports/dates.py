@@ -38,6 +38,8 @@ TABLE: Final = Table(
 """`times` is the number of events. `since` and `until`: the earliest and the latest of their times
 by the gateway's clock."""
 
+_MISDATED: Final = ProblemKind("misdated", 195, "notice", "events have implausible times")
+
 
 def daily_dates(events: DataFrame) -> DataFrame:
     """Compute the rows of `TABLE` for each `day`."""
@@ -54,10 +56,7 @@ def dates(daily: DataFrame) -> DataFrame:
 def problems(findings: Findings) -> Iterator[Problem]:
     """Report each gateway that has dated events implausibly."""
     for row in findings["dates"]:
-        yield Problem(
-            "notice",
-            "misdated",
-            row["gateway"],
+        yield _MISDATED.of(
             row["gateway"],
             f"{plural(row['times'], 'event')} dated more than 366 days before arrival, or more "
             "than a day after.",
@@ -73,6 +72,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: dates(context.daily(DAILY)),
     TABLE,
-    problem_kinds=(ProblemKind("misdated", 195, "events have implausible times"),),
+    problem_kinds=(_MISDATED,),
     problems=problems,
 )

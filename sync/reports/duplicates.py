@@ -58,6 +58,10 @@ OFFERS: Final = schema(gateway=TEXT, source=TEXT, times=INTEGER, since=TIME, unt
 MANY_OFFERS: Final = 100
 """Number of repeated offers from which a device is a problem: a few are made on any link."""
 
+_REPEATS: Final = ProblemKind(
+    "repeats", 220, "notice", "devices send the same messages again and again"
+)
+
 
 def offers(events: DataFrame) -> DataFrame:
     """Compute the rows of `OFFERS` for each `day`."""
@@ -90,15 +94,13 @@ def problems(findings: Findings) -> Iterator[Problem]:
     """Find devices that repeat `MANY_OFFERS` or more; repeated segments are no problem."""
     for row in findings["duplicates"]:
         if row["what"] == "offers" and row["times"] >= MANY_OFFERS:
-            yield Problem(
-                "notice",
-                "repeats",
+            yield _REPEATS.of(
                 row["gateway"],
-                f"{row['gateway']}, {plain(row['source'])}",
                 f"Messages that the device sent again: {count(row['times'])}, the last one at "
                 f"{findings.moment(row['until'])}.",
                 "Each message counts once nevertheless. The device does not receive the "
                 "confirmations: check its link, and how long it waits for an answer.",
+                plain(row["source"]),
             )
 
 
@@ -109,6 +111,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: duplicates(context.daily(DAILY), context.segments(), context.since),
     TABLE,
-    problem_kinds=(ProblemKind("repeats", 220, "devices send the same messages again and again"),),
+    problem_kinds=(_REPEATS,),
     problems=problems,
 )

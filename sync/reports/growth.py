@@ -221,6 +221,8 @@ def _slope(place: Column) -> Column:
 
 _DAY_S: Final = 86_400.0
 
+_FULL: Final = ProblemKind("disk_full_soon", 70, "wrong", "storage is full, or will be soon")
+
 
 def problems(findings: Findings) -> Iterator[Problem]:
     """Find gateways whose storage is full, or will be soon."""
@@ -233,10 +235,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
         if row["state"] == "soon":
             span = f"{formats.days(row['days_low'])} to {formats.days(row['days_high'])}"
             what += f"; full in {formats.days(row['days_left'])} ({span})"
-        yield Problem(
-            "wrong",
-            "disk_full_soon",
-            row["gateway"],
+        yield _FULL.of(
             row["gateway"],
             f"{what}.",
             "`fieldpost status` at the gateway shows which limit is nearly reached, and "
@@ -252,6 +251,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: growth(context.daily(DAILY), context.segments(), context.cap),
     TABLE,
-    problem_kinds=(ProblemKind("disk_full_soon", 70, "storage is full, or will be soon"),),
+    problem_kinds=(_FULL,),
     problems=problems,
 )

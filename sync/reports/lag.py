@@ -50,6 +50,8 @@ BACKLOG_S: Final = 7_200.0
 """Seconds of median lag beyond which a link does not keep up. Neither an outage of the link, which
 delays less than half of the events, nor a clock that is off by an hour has so much median lag."""
 
+_BACKLOG: Final = ProblemKind("backlog", 160, "notice", "most events arrive late")
+
 HISTOGRAM: Final = schema(gateway=TEXT, clock=FLAG, step=INTEGER, lag_ms=INTEGER, events=INTEGER)
 """Number of events whose lag is in a step, and the greatest of these lags in ms; `clock` is as in
 `TABLE`. Steps are as wide as `RESOLUTION`; steps of negative lags have negative numbers."""
@@ -78,10 +80,7 @@ def problems(findings: Findings) -> Iterator[Problem]:
     """Find gateways whose median lag is above `BACKLOG_S`, by synchronised clocks."""
     for row in findings["lag"]:
         if row["clock"] and (row["p50_s"] or 0) > BACKLOG_S:
-            yield Problem(
-                "notice",
-                "backlog",
-                row["gateway"],
+            yield _BACKLOG.of(
                 row["gateway"],
                 f"Half of the gateway's events arrive {duration(row['p50_s'])} or more after they "
                 "happened.",
@@ -98,6 +97,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: lag(context.daily(DAILY)),
     TABLE,
-    problem_kinds=(ProblemKind("backlog", 160, "most events arrive late"),),
+    problem_kinds=(_BACKLOG,),
     problems=problems,
 )

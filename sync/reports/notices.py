@@ -61,6 +61,7 @@ def notices(daily: DataFrame) -> DataFrame:
     return shown.orderBy("gateway", "kind", "name")
 
 
+_LOST: Final = ProblemKind("message_lost", 80, "notice", "messages were not delivered")
 _ASSURED: Final = "Check the device that sent them: it does not complete assured delivery."
 _MESSAGES: Final = {
     "dead": (
@@ -88,13 +89,13 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for row in findings["notices"]:
         if row["kind"] != "message" or row["name"] in _IN_OTHER_REPORTS:
             continue
-        times, gateway = count(row["times"]), row["gateway"]
+        times = count(row["times"])
         known = _MESSAGES.get(row["name"])
         if known is None:  # a name from outside, which may contain braces
             what, remedy = f"Messages with the event {plain(row['name'])}: {times}.", _OTHER
         else:
             what, remedy = known[0].format(times), known[1]
-        yield Problem("notice", "message_lost", gateway, gateway, what, remedy)
+        yield _LOST.of(row["gateway"], what, remedy)
 
 
 DAILY: Final = Summary("notices", 1, TABLE.schema, daily_notices)
@@ -104,6 +105,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: notices(context.daily(DAILY)),
     TABLE,
-    problem_kinds=(ProblemKind("message_lost", 80, "messages were not delivered"),),
+    problem_kinds=(_LOST,),
     problems=problems,
 )

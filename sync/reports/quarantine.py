@@ -41,6 +41,8 @@ TABLE: Final = Table(
 FILES: Final = schema(fate=TEXT, files=INTEGER)
 """Number of files by result: `accepted` (also after a refusal), `bad` (invalid) or `fork`."""
 
+_BAD: Final = ProblemKind("bad_segment", 50, "wrong", "files are not valid segments")
+
 ROWS: Final = 1_000
 """Maximum number of listed files, the latest ones: more usually have one cause."""
 
@@ -67,14 +69,12 @@ def problems(findings: Findings) -> Iterator[Problem]:
     """Find invalid files: one problem for the fleet, because such a file may name no gateway."""
     for row in findings["files_by_fate"]:
         if row["fate"] == "bad":
-            yield Problem(
-                "wrong",
-                "bad_segment",
+            yield _BAD.of(
                 "",
-                "landing",
                 f"Invalid files: {row['files']}.",
                 "`fieldpost-fleet quarantine list` shows why each file was refused. A gateway does "
                 "not send a refused segment again by itself: check whether events are missing.",
+                "landing",
             )
 
 
@@ -84,7 +84,7 @@ REPORT: Final = Report(
     lambda context: quarantine(context.segments()),
     TABLE,
     series=(Series("files_by_fate", (), lambda context: files_by_fate(context.segments())),),
-    problem_kinds=(ProblemKind("bad_segment", 50, "files are not valid segments"),),
+    problem_kinds=(_BAD,),
     problems=problems,
     gateways_of=gateways_of,
 )

@@ -118,6 +118,9 @@ DEPTHS: Final = schema(gateway=TEXT, queue=TEXT, at=REAL, depth=REAL)
 MAX_DEPTHS: Final = 5_000
 """Maximum number of depths to plot, the latest ones. No plot has room for so many."""
 
+_STUCK: Final = ProblemKind("queue_stuck", 90, "wrong", "queues are stuck")
+_DEAD: Final = ProblemKind("queue_dead", 100, "wrong", "no worker could process some items")
+
 _STATE: Final = ("depth", "ready", "locked", "delayed", "dead", "oldest_s", "members")
 _SUMS: Final = ("delivered", "redelivered", "timeouts")
 _COUNTS: Final = {
@@ -255,28 +258,24 @@ def queue_depths(runs: DataFrame) -> DataFrame:
 def problems(findings: Findings) -> Iterator[Problem]:
     """Find stuck queues, and queues with dead items."""
     for row in findings["queues"]:
-        where = f"{row['gateway']}, queue {row['queue']}"
+        place = f"queue {row['queue']}"
         if row["state"] == "stuck":
-            yield Problem(
-                "wrong",
-                "queue_stuck",
+            yield _STUCK.of(
                 row["gateway"],
-                where,
                 f"No item has been delivered since {findings.moment(row['since'])}; "
                 f"{plural(row['depth'], 'item')} waiting, {plural(row['members'] or 0, 'worker')} "
                 "subscribed.",
                 remedies.QUEUE_STUCK,
+                place,
             )
         if row["dead"]:
-            yield Problem(
-                "wrong",
-                "queue_dead",
+            yield _DEAD.of(
                 row["gateway"],
-                where,
                 f"Dead items: {count(row['dead'])}.",
                 "`fieldpost queue show` at the gateway lists them with the reason. Once the worker "
                 "is repaired, `fieldpost queue requeue` makes them available again; `fieldpost "
                 "queue purge` deletes them for good.",
+                place,
             )
 
 
@@ -289,9 +288,6 @@ REPORT: Final = Report(
     lambda context: queues(context.daily(DAILY), context.daily(DAILY_DONE)),
     TABLE,
     series=(Series("queue_depths", (DAILY,), lambda context: queue_depths(context.daily(DAILY))),),
-    problem_kinds=(
-        ProblemKind("queue_stuck", 90, "queues are stuck"),
-        ProblemKind("queue_dead", 100, "no worker could process some items"),
-    ),
+    problem_kinds=(_STUCK, _DEAD),
     problems=problems,
 )

@@ -57,6 +57,8 @@ NAMED: Final = 5
 ROWS: Final = 1_000
 """Maximum number of rows, those with most refusals: an attacker can invent any number of names."""
 
+_REFUSALS: Final = ProblemKind("refusals", 140, "wrong", "limits refused what devices sent")
+
 DAYS: Final = schema(gateway=TEXT, source=TEXT, rule=TEXT, times=INTEGER, since=TIME, until=TIME)
 """The refusals of a day. A row without a rule (`times` is 0) shows that the day has events."""
 
@@ -131,21 +133,15 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for row in findings["refusals"]:
         gateway = row["which"] if row["gateways"] == 1 else ""
         who = row["source"] or "an unknown source"
-        where = f"{gateway}, {who}" if gateway else f"{who} at {plural(row['gateways'], 'gateway')}"
+        place = who if gateway else f"{who} at {plural(row['gateways'], 'gateway')}"
         what = f"Refused by the limit {row['rule']}: {count(row['times'])}"
         if row["surge"]:
             what += (
                 f", {count(row['latest'])} of them on one day; usual are "
                 f"{decimal(row['usual'])} a day"
             )
-        yield Problem(
-            "wrong" if row["surge"] else "notice",
-            "refusals",
-            gateway or "",
-            where,
-            f"{what}.",
-            remedies.REFUSALS,
-        )
+        found = _REFUSALS.of(gateway or "", f"{what}.", remedies.REFUSALS, place)
+        yield found if row["surge"] else found._replace(weight="notice")
 
 
 DAILY: Final = Summary("refusals", 1, DAYS, days)
@@ -155,7 +151,7 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: refusals(context.daily(DAILY), context.as_of),
     TABLE,
-    problem_kinds=(ProblemKind("refusals", 140, "limits refused what devices sent"),),
+    problem_kinds=(_REFUSALS,),
     problems=problems,
     gateways_of=gateways_of,
 )

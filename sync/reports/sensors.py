@@ -74,6 +74,8 @@ after which the sensor is silent; both null if too few intervals are known. `sta
 known part of `silence_s` exceeds `limit_s`), `unknown` (`limit_s` is null, or `silence_s` exceeds
 it, but its known part does not), or `ok`."""
 
+_SILENT: Final = ProblemKind("sensor_silent", 130, "wrong", "sensors are silent")
+
 STEPS: Final = 8
 """Number of buckets per doubling of the interval between two readings. A bucket is 9 % wide, so the
 median is off by at most this, and exact if all intervals of its bucket are equal. From a second to
@@ -251,14 +253,12 @@ def problems(findings: Findings) -> Iterator[Problem]:
         if row["state"] == "silent":
             silence = row["silence_s"]
             silent = "" if silence is None else f", silent for {duration(silence)}"
-            yield Problem(
-                "wrong",
-                "sensor_silent",
+            yield _SILENT.of(
                 row["gateway"],
-                f"{row['gateway']}, {plain(row['source'])}, {row['sensor']}",
                 f"Last reading at {findings.moment(row['last'])}{silent}. The sensor "
                 f"usually sends a reading every {duration(row['interval_s'])}.",
                 remedies.SENSOR_SILENT,
+                f"{plain(row['source'])}, {row['sensor']}",
             )
 
 
@@ -270,6 +270,6 @@ REPORT: Final = Report(
     (DAILY, DAILY_LIVES),
     lambda context: sensors(context.daily(DAILY), context.daily(DAILY_LIVES), context.segments()),
     TABLE,
-    problem_kinds=(ProblemKind("sensor_silent", 130, "sensors are silent"),),
+    problem_kinds=(_SILENT,),
     problems=problems,
 )

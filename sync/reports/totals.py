@@ -140,6 +140,8 @@ def of_fleet(activity: DataFrame) -> DataFrame:
     return activity.groupBy("begin", "lane", "step_s").agg(F.sum("events").alias("events"))
 
 
+_CROWDED: Final = ProblemKind("crowded", 235, "notice", "devices use too many names")
+
 _NAMED: Final = ("sensors", "anomalies", "notices", "duplicates", "queues")
 """The reports that show at most `GATEWAY_ROWS` rows of a gateway."""
 
@@ -149,15 +151,13 @@ def problems(findings: Findings) -> Iterator[Problem]:
     for name in _NAMED:
         for gateway, rows in sorted(Counter(row["gateway"] for row in findings[name]).items()):
             if rows >= GATEWAY_ROWS:
-                yield Problem(
-                    "notice",
-                    "crowded",
+                yield _CROWDED.of(
                     gateway,
-                    f"{gateway}, {name}",
                     f"The table `{name}` shows only the first {count(GATEWAY_ROWS)} rows of this "
                     "gateway.",
                     "Find out which device uses so many names: `fieldpost events` at the gateway "
                     "lists what devices send.",
+                    name,
                 )
 
 
@@ -169,6 +169,6 @@ REPORT: Final = Report(
     lambda context: totals(context.daily(DAILY)),
     TABLE,
     series=(Series("activity", (DAILY,), _activity, of_fleet),),
-    problem_kinds=(ProblemKind("crowded", 235, "devices use too many names"),),
+    problem_kinds=(_CROWDED,),
     problems=problems,
 )

@@ -225,21 +225,21 @@ def _worse() -> Column:
 
 _DAY_S: Final = 86_400.0
 
+_WORSE: Final = ProblemKind("version_errors", 150, "wrong", "more errors than the version before")
+
 
 def problems(findings: Findings) -> Iterator[Problem]:
     """Find versions of Fieldpost with more errors than the one before, in the whole fleet."""
     for row in findings["versions"]:
         if row["worse"]:
             often = f"{decimal(row['ratio'])} times" if row["ratio"] is not None else "many times"
-            yield Problem(
-                "wrong",
-                "version_errors",
+            yield _WORSE.of(
                 "",
-                f"version {row['version']}",
                 f"{often} as many errors a day as {row['before']}, and more on "
                 f"{count(row['higher'])} of {plural(row['compared'], 'gateway')} that ran both.",
                 "Look for new errors in the logs of these gateways with `fieldpost events`, and do "
                 "not install this version on more gateways until the cause is known.",
+                f"version {row['version']}",
             )
 
 
@@ -250,6 +250,6 @@ REPORT: Final = Report(
     (DAILY,),
     lambda context: versions(context.daily(DAILY), context.segments()),
     TABLE,
-    problem_kinds=(ProblemKind("version_errors", 150, "more errors than the version before"),),
+    problem_kinds=(_WORSE,),
     problems=problems,
 )

@@ -123,14 +123,20 @@ class Problem(NamedTuple):
 
 
 class ProblemKind(NamedTuple):
-    """A kind of problem: its name in report.json, its rank (lower is more severe), its headline.
+    """A kind of problem: its name in report.json, its rank (lower is more severe), its weight.
 
     The headline describes the problem in a few words.
     """
 
     name: str
     rank: int
+    weight: Weight
     headline: str
+
+    def of(self, gateway: str, what: str, remedy: str, place: str = "") -> Problem:
+        """Return a problem of this kind; `place` names what has it, "" for the gateway itself."""
+        where = ", ".join(filter(None, (gateway, place)))
+        return Problem(self.weight, self.name, gateway, where, what, remedy)
 
 
 def gateway_of(row: Row) -> list[str]:
