@@ -58,50 +58,30 @@ class Section:
         return f"Table: {formats.plural(len(self.rows), 'row')}"
 
 
-def fleet_sections(findings: Findings, cached: CachedPlots) -> list[Section]:
-    """Return the sections of the fleet's page: all reports, also those without rows."""
-    empty = "" if findings["totals"] else "Nothing has arrived yet."
+def sections_of(
+    findings: Findings, cached: CachedPlots, *, of_gateway: bool = False
+) -> list[Section]:
+    """Return the sections of the fleet's page: all reports, also those without rows.
+
+    With `of_gateway`, the findings are those of a gateway, and reports without rows are left out.
+    """
     plausible = only_plausible(findings)
     return [
         _section(
             report,
-            report.table.columns,
-            findings[report.name],
-            FLEET_ROWS,
-            plots_of(report.name, plausible, cached),
-            empty,
+            findings,
+            plots_of(report.name, plausible, cached, of_gateway=of_gateway),
+            of_gateway,
         )
         for report in REPORTS
+        if findings[report.name] or not of_gateway
     ]
 
 
-def gateway_sections(own: Findings, cached: CachedPlots) -> list[Section]:
-    """Return the sections of a gateway's page: the reports that have rows of the gateway."""
-    plausible = only_plausible(own)
-    return [
-        _section(
-            report,
-            tuple(each for each in report.table.columns if each.name not in _FLEET_COLUMNS),
-            own[report.name],
-            GATEWAY_ROWS,
-            plots_of(report.name, plausible, cached, of_gateway=True),
-            sparklines=_sparklines(own["sensor_series"]) if report.name == "sensors" else (),
-        )
-        for report in REPORTS
-        if own[report.name]
-    ]
-
-
-def _section(
-    report: Report,
-    columns: tuple[Column, ...],
-    rows: Rows,
-    most: int,
-    plots: Sequence[str],
-    empty: str = "",
-    sparklines: tuple[Markup, ...] = (),
-) -> Section:
-    table = report.table
+def _section(report: Report, findings: Findings, plots: Sequence[str], of_gateway: bool) -> Section:
+    table, rows = report.table, findings[report.name]
+    most, hidden = (GATEWAY_ROWS, _FLEET_COLUMNS) if of_gateway else (FLEET_ROWS, ())
+    columns = tuple(each for each in table.columns if each.name not in hidden)
     visible = rows
     caption = f"{table.title}: {formats.plural(len(rows), 'row')}"
     if len(rows) > most:
@@ -114,9 +94,9 @@ def _section(
         visible,
         len(rows) - len(visible),
         caption,
-        empty or table.empty,
+        table.empty if findings["totals"] else "Nothing has arrived yet.",
         tuple(Markup(plot) for plot in plots),  # noqa: S704 - escaped when it was drawn
-        sparklines,
+        _sparklines(findings["sensor_series"]) if of_gateway and report.name == "sensors" else (),
     )
 
 

@@ -7,7 +7,6 @@ is a formula to a spreadsheet program.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date
 from typing import Any, Final
 
@@ -34,14 +33,11 @@ def table_csv(table: Table, rows: Rows, *, formulas: bool = False) -> str:
     With `formulas`, texts that look like a formula are written as they are, else after
     `NO_FORMULA`. An absent value is an empty cell.
     """
-    return "".join(_lines(table, rows, formulas=formulas))
-
-
-def _lines(table: Table, rows: Rows, *, formulas: bool) -> Iterator[str]:
-    yield ",".join(column.name for column in table.columns) + "\n"
+    lines = [",".join(column.name for column in table.columns)]
     for row in rows:
         cells = (_cell(each, row[each.name], formulas=formulas) for each in table.columns)
-        yield ",".join(cells) + "\n"
+        lines.append(",".join(cells))
+    return "\n".join(lines) + "\n"
 
 
 def _cell(column: Column, value: Any, *, formulas: bool) -> str:

@@ -23,7 +23,7 @@ from sync.pages import page as pages
 from sync.pages.files import report_document, write_report
 from sync.pages.overview import totals
 from sync.pages.page import breakable, explained, fleet_page, page_name
-from sync.pages.sections import FLEET_ROWS, fleet_sections
+from sync.pages.sections import FLEET_ROWS, sections_of
 from sync.pages.table_csv import table_csv
 from sync.reports.lag import TABLE as LAG
 from sync.reports.shared.by_gateway import by_gateway
@@ -155,7 +155,7 @@ def test_a_page_lists_a_limited_number_of_problems() -> None:
 def test_a_long_table_shows_conspicuous_rows_first_and_links_to_the_csv() -> None:
     lanes = [LANE | {"epoch": f"{at:026d}"} for at in range(FLEET_ROWS + 7)]
     lanes[-1] |= {"unexplained": 1}
-    sections = {each.name: each for each in fleet_sections(sound_findings(completeness=lanes), {})}
+    sections = {each.name: each for each in sections_of(sound_findings(completeness=lanes), {})}
     section = sections["completeness"]
     assert section.rows == [lanes[-1], *lanes[: FLEET_ROWS - 1]]
     assert section.left == 7
