@@ -24,7 +24,6 @@ from sync.receiver.limits import ReceiverLimits
 from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
-from sync.receiver.remote_landing import RemoteLanding
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import (
     DIGEST_HEADER,
@@ -53,7 +52,7 @@ class HttpApi:
         self,
         folder: FleetFolder,
         authenticator: Authenticator,
-        landing: Landing | RemoteLanding,
+        landing: Landing,
         uploads: Uploads,
         quota: DiskQuota,
         metrics: Metrics,

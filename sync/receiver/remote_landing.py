@@ -106,7 +106,7 @@ def require_empty(folder: Path) -> None:
         )
 
 
-class RemoteLanding:
+class RemoteLanding(Landing):
     """Lands segments as `Landing` does, in a storage that may be away.
 
     After a call failed, all calls fail at once, until `catch_up` finds that the storage answers.
@@ -114,24 +114,18 @@ class RemoteLanding:
     """
 
     def __init__(self, segments: Storage, limits: ReceiverLimits, spool: Spool | None) -> None:
-        self._segments = segments
-        self._landing = Landing(segments, limits)
-        self._limits = limits
+        super().__init__(segments, limits)
         self._spool = spool
         self._error: OSError | None = None
 
-    def clean(self) -> int:
-        """Remove files that dead processes have not completed; return how many."""
-        return self._landing.clean()
-
-    def land(self, segment: VerifiedSegment) -> LandingResult:
+    def land(self, segment: VerifiedSegment, *, limited: bool = True) -> LandingResult:
         """Land a segment, or spool it; see `Landing.land`.
 
         Conflicts with a spooled segment, and of it, are found when it is landed.
         """
         try:
             with self._answering():
-                return self._landing.land(segment)
+                return super().land(segment, limited=limited)
         except OSError:
             if self._spool is None:
                 raise
@@ -140,7 +134,7 @@ class RemoteLanding:
     def find(self, identity: Identity) -> bytes | None:
         """Return the digest of a landed segment; see `Landing.find`."""
         with self._answering():
-            return self._landing.find(identity)
+            return super().find(identity)
 
     def high_watermarks(self, gateway: str, epoch: str) -> dict[str, HighWatermark]:
         """Return the high watermarks of an epoch; see `Landing.high_watermarks`.
@@ -148,7 +142,7 @@ class RemoteLanding:
         Raises OSError while segments of the epoch are spooled, because these are not compared.
         """
         with self._answering():
-            found = self._landing.high_watermarks(gateway, epoch)
+            found = super().high_watermarks(gateway, epoch)
         if self._spool is not None and self._spool.has(gateway, epoch):
             raise OSError(f"segments of {gateway} wait in the spool")
         return found
@@ -192,7 +186,7 @@ class RemoteLanding:
                 log_event(logging.ERROR, "spool", text=str(error), path=file.path)
                 continue
             with self._answering():
-                self._landing.land(segment, limited=False)
+                super().land(segment, limited=False)
             spool.remove(file)
 
     @contextlib.contextmanager

@@ -149,7 +149,7 @@ def _compose(
     )
 
 
-def _clean(landing: Landing | RemoteLanding, partials: PartialUploads) -> None:
+def _clean(landing: Landing, partials: PartialUploads) -> None:
     removed = landing.clean() + partials.clean()
     if removed:
         log_event(logging.INFO, "cleaned", text="removed abandoned uploads", count=removed)
