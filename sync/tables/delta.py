@@ -262,12 +262,10 @@ class FleetTables:
     def recover(self) -> None:
         """Create missing tables, and complete the batch of an interrupted process.
 
-        Also removes the folder `checkpoints`, which older versions of Fieldpost needed. Raises
-        FleetError if the tables are lost in part, or do not belong together.
+        Raises FleetError if the tables are lost in part, or do not belong together.
         """
         if isinstance(self.storage, LocalStorage):
             repair(self.storage)
-        self.storage.remove_folder("checkpoints")
         with delta_errors(self.storage):
             for name, table in zip((SEGMENTS, EVENTS), self._open_both(), strict=True):
                 if table is None:
