@@ -119,10 +119,7 @@ class FleetFolder:
         """Raise FleetError unless `root` is a complete, accessible and writable fleet folder."""
         if self.root.is_dir() and os.statvfs(self.root).f_flag & os.ST_RDONLY:
             raise FleetError(f"{self.root} is on a read-only file system; mount it read-write")
-        if self.root.is_dir() and not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
-            msg = f"cannot access {self.root}; run this command as its owner, {_owner(self.root)}"
-            raise FleetError(msg)
-        for folder in self._parts():
+        for folder in (self.root, *self._parts()):
             if not folder.is_dir():
                 raise FleetError(
                     f"{self.root} is not a fleet folder; `fieldpost-fleet gateway add` creates one"

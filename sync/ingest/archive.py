@@ -14,12 +14,11 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from sync.common.fleet_folder import archive_path
+from sync.segment import SUFFIX
 from sync.storage.locations import ARCHIVE, ASIDE, LANDING, QUARANTINE
 from sync.storage.storage import File, Storage
 
 _ARCHIVED: Final = ("accepted", "duplicate")
-
-_SEGMENTS: Final = ".seg"
 
 _NAME_DIGITS: Final = 16
 """Number of digits of a file's SHA-256 in its name in the quarantine: 64 bits identify the file."""
@@ -39,7 +38,7 @@ class IngestedFile(NamedTuple):
 def waiting_files(segments: Storage) -> dict[str, File]:
     """Return the files that wait for the ingest, in the landing or set aside, by path."""
     return {
-        file.path: file for folder in (LANDING, ASIDE) for file in segments.files(folder, _SEGMENTS)
+        file.path: file for folder in (LANDING, ASIDE) for file in segments.files(folder, SUFFIX)
     }
 
 

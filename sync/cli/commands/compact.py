@@ -45,9 +45,12 @@ def command(
     from sync.tables.maintenance import compact
 
     places = options.open()
+    chosen = "<=", (datetime.now(UTC) - timedelta(days=before)).date().isoformat()
+    if day is not None:
+        chosen = "=", day.date().isoformat()
     with progress_line() as progress:
         fleet = FleetTables(places.tables, places.segments)
-        done = compact(fleet, _chosen(before, day), segments=day is None, progress=progress)
+        done = compact(fleet, chosen, segments=day is None, progress=progress)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
@@ -55,10 +58,3 @@ def command(
         f"merged {done.replaced} files of {done.days} days into {done.written}; "
         f"removed {done.removed} files that were replaced or abandoned"
     )
-
-
-def _chosen(before: int, day: datetime | None) -> tuple[str, str]:
-    """Return the operator (`=` or `<=`) and the day (YYYY-MM-DD) that select days to compact."""
-    if day is not None:
-        return "=", day.date().isoformat()
-    return "<=", (datetime.now(UTC) - timedelta(days=before)).date().isoformat()

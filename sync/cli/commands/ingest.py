@@ -107,7 +107,9 @@ def command(
         spark_errors(log),
         spark_on_demand(start) as session,
     ):
-        control = IngestControl(_print_step if verbose else _no_step, progress)
+        control = IngestControl(progress=progress)
+        if verbose:
+            control = IngestControl(_print_step, progress)
         if not continuous:
             result = ingest_waiting(session, places, batch_files=batch_files, control=control)
             progress("", 0, 0)
@@ -131,10 +133,6 @@ def _print_step(step: str) -> None:
     click.echo(f"step {step}", err=True)
 
 
-def _no_step(step: str) -> None:
-    """Show nothing."""
-
-
 def _document(result: IngestResult) -> dict[str, int]:
     return {"batches": result.batches, **asdict(result.counts)}
 
@@ -147,7 +145,7 @@ def _line(result: IngestResult) -> str:
         else ""
     )
     return (
-        f"ingested {counts.segments} segments with {counts.events} events in {result.batches} "
-        f"{'batch' if result.batches == 1 else 'batches'}; {counts.duplicates} duplicates "
-        f"skipped, {counts.quarantined} quarantined{wrong}"
+        f"ingested {counts.segments} segments with {counts.events} events in "
+        f"{plural(result.batches, 'batch', 'batches')}; {counts.duplicates} duplicates skipped, "
+        f"{counts.quarantined} quarantined{wrong}"
     )
