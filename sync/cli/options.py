@@ -17,15 +17,20 @@ from sync.storage.locations import StorageOptions
 DAYS = click.IntRange(min=1, max=100_000)
 """An age in days: at most some 270 years, so that the day is a valid date."""
 
-fleet_dir = click.option(
-    "--dir",
-    "folder",
-    envvar=FLEET_DIR_VARIABLE,
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False, readable=False),
-    help="Folder of the centre (fleet folder).",
-    show_envvar=True,
-)
+
+def _dir_option(meaning: str, *, required: bool) -> Callable[..., Any]:
+    return click.option(
+        "--dir",
+        "folder",
+        envvar=FLEET_DIR_VARIABLE,
+        required=required,
+        type=click.Path(path_type=Path, file_okay=False, readable=False),
+        help=meaning,
+        show_envvar=True,
+    )
+
+
+fleet_dir = _dir_option("Folder of the centre (fleet folder).", required=True)
 
 landing_uri = click.option(
     "--landing",
@@ -72,14 +77,9 @@ def storage_options(run: Callable[..., None]) -> Callable[..., None]:
     for option in (
         tables_uri,
         landing_uri,
-        click.option(
-            "--dir",
-            "folder",
-            envvar=FLEET_DIR_VARIABLE,
-            type=click.Path(path_type=Path, file_okay=False, readable=False),
-            help="Folder of the centre (fleet folder). Not needed if --landing and --tables are "
-            "given.",
-            show_envvar=True,
+        _dir_option(
+            "Folder of the centre (fleet folder). Not needed if --landing and --tables are given.",
+            required=False,
         ),
     ):
         command = option(command)

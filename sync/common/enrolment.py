@@ -58,16 +58,13 @@ class Enrolment:
             raise EnrolmentError("`token` is not 32 bytes in base64url")
         if not _is_pem(self.ca, "CERTIFICATE"):
             raise EnrolmentError("`ca` is not a certificate in PEM")
-        if self.certificate or self.key:
-            self._check_pair()
-        elif not self.token:
-            raise EnrolmentError("neither `token` nor `certificate` is given")
-
-    def _check_pair(self) -> None:
-        if not _is_pem(self.certificate, "CERTIFICATE"):
+        has_pair = bool(self.certificate or self.key)
+        if has_pair and not _is_pem(self.certificate, "CERTIFICATE"):
             raise EnrolmentError("`certificate` is not a certificate in PEM")
-        if not _is_pem(self.key, "PRIVATE KEY"):
+        if has_pair and not _is_pem(self.key, "PRIVATE KEY"):
             raise EnrolmentError("`key` is not a private key in PEM (PKCS #8, not encrypted)")
+        if not (has_pair or self.token):
+            raise EnrolmentError("neither `token` nor `certificate` is given")
 
 
 def _is_pem(text: str, label: str) -> bool:

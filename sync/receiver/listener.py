@@ -198,16 +198,11 @@ class ConnectionRegistry:
             next(iter(of_gateway)).abort()
 
     def _remove_from_owner(self, connection: Connection) -> None:
-        if not connection.authenticated:
-            of_network = self._unauthenticated.get(connection.owner, {})
-            of_network.pop(connection, None)
-            if not of_network:
-                self._unauthenticated.pop(connection.owner, None)
-            return
-        of_gateway = self._gateways.get(connection.owner, {})
-        of_gateway.pop(connection, None)
-        if not of_gateway:
-            self._gateways.pop(connection.owner, None)
+        owners = self._gateways if connection.authenticated else self._unauthenticated
+        of_owner = owners.get(connection.owner, {})
+        of_owner.pop(connection, None)
+        if not of_owner:
+            owners.pop(connection.owner, None)
 
     def _find(self, transport: asyncio.BaseTransport | None) -> Connection | None:
         protocol = None if transport is None else transport.get_protocol()

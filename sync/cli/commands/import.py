@@ -42,6 +42,8 @@ def command(
     Imports all segments at and below each PATH, in any layout. Files are not changed, and importing
     them again has no effect. Exit status 1 if a file was refused.
     """
+    import msgspec
+
     from sync.receiver.disk_quota import DiskQuota
     from sync.receiver.landing import Landing, Outcome
     from sync.receiver.limits import ReceiverLimits
@@ -63,7 +65,9 @@ def command(
             if result.text:
                 print_line(_json_line(result) if as_json else _line(result), err=not as_json)
     finally:  # imported segments stay imported, even if the disk is full now
-        click.echo(_summary({each.value: counts[each] for each in Outcome}, as_json=as_json))
+        numbers = {each.value: counts[each] for each in Outcome}
+        text = "  ".join(f"{name} {count}" for name, count in numbers.items())
+        click.echo(msgspec.json.encode(numbers).decode() if as_json else text)
     if counts[Outcome.BAD]:
         raise click.exceptions.Exit(1)
 
@@ -90,11 +94,3 @@ def _json_line(result: ImportResult) -> str:
         "text": result.text,
     }
     return msgspec.json.encode(fields).decode()
-
-
-def _summary(counts: dict[str, int], *, as_json: bool) -> str:
-    import msgspec
-
-    if as_json:
-        return msgspec.json.encode(counts).decode()
-    return "  ".join(f"{name} {count}" for name, count in counts.items())

@@ -100,7 +100,8 @@ def command(
 
     def print_result(result: IngestResult) -> None:
         if result.batches or not continuous:
-            click.echo(json.dumps(_document(result)) if as_json else _line(result))
+            document = {"batches": result.batches, **asdict(result.counts)}
+            click.echo(json.dumps(document) if as_json else _line(result))
 
     with (
         progress_line(shown=not (verbose or continuous)) as progress,
@@ -109,7 +110,7 @@ def command(
     ):
         control = IngestControl(progress=progress)
         if verbose:
-            control = IngestControl(_print_step, progress)
+            control = IngestControl(lambda step: click.echo(f"step {step}", err=True), progress)
         if not continuous:
             result = ingest_waiting(session, places, batch_files=batch_files, control=control)
             progress("", 0, 0)
@@ -127,14 +128,6 @@ def command(
                 batch_files=batch_files,
                 log=log,
             )
-
-
-def _print_step(step: str) -> None:
-    click.echo(f"step {step}", err=True)
-
-
-def _document(result: IngestResult) -> dict[str, int]:
-    return {"batches": result.batches, **asdict(result.counts)}
 
 
 def _line(result: IngestResult) -> str:

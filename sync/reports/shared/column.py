@@ -46,14 +46,10 @@ class Column(NamedTuple):
         """Return the title in the table's head, with `UTC` for a column of times in UTC."""
         return f"{self.title}, UTC" if self.kind == "time" and zone is UTC else self.title
 
-    def is_plausible(self, value: Any, as_of: datetime) -> bool:
-        """Return whether a value is plausible in a report as of `as_of`."""
-        limits = self.limits_at(as_of)
-        return value is None or limits is None or bool(limits[0] <= value <= limits[1])
-
     def show(self, value: Any, as_of: datetime, zone: tzinfo = UTC) -> str:
         """Format a value for a page: a time in `zone`, and an implausible value as unknown."""
-        if not self.is_plausible(value, as_of):
+        limits = self.limits_at(as_of)
+        if value is not None and limits and not limits[0] <= value <= limits[1]:
             return formats.UNKNOWN
         return formats.moment(value, zone) if self.kind == "time" else self.write(value)
 
