@@ -134,17 +134,21 @@ def new_plot(
         yield figure, figure.add_axes(rectangle)
 
 
-def height_of(rows: int) -> float:
-    """Return the height in inches of the body of a plot with `rows` rows."""
-    return 0.1 + ROW * rows
+@contextmanager
+def row_plot(
+    names: Sequence[str], unit: str = "", legends: int = 1
+) -> Iterator[tuple[Figure, Axes]]:
+    """Create a figure with a row for each of `names`, the first at the top; see `new_plot`.
 
-
-def label_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Label each row of a plot, the first at the top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
+    `unit` is the label of the horizontal axis.
+    """
+    with new_plot(0.1 + ROW * len(names), names, legends) as (figure, axes):
+        axes.set_xlabel(unit)
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        yield figure, axes
 
 
 def shortened(name: str, most: int = NAME) -> str:
@@ -194,6 +198,7 @@ def set_reach(axes: Axes, linear: float, low: float, high: float) -> None:
     axes.set_xscale("symlog", linthresh=linear)
     left, right = (1.5 * max(reach, linear) if reach else 0.0 for reach in (-low, high))
     axes.set_xlim(-left, right)
+    label_numbers(axes.xaxis)
 
 
 def label_times(axes: Axes, zone: tzinfo = UTC) -> None:

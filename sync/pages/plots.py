@@ -29,16 +29,15 @@ from sync.pages.drawing import (
     THIRD,
     UNKNOWN,
     WRONG,
-    height_of,
     label_counts,
     label_numbers,
-    label_rows,
     label_times,
     legend,
     new_plot,
     omitted,
     paired,
     place,
+    row_plot,
     set_reach,
     shortened,
     svg,
@@ -100,8 +99,7 @@ def _percentiles(
     chosen = sorted(rows, key=lambda row: (-row[f"p99_{suffix}"], row["gateway"]))[:ROWS]
     if not chosen:
         return ""
-    names = _names(chosen, "gateway")
-    with new_plot(height_of(len(chosen)), names) as (figure, axes):
+    with row_plot(_names(chosen, "gateway"), unit) as (figure, axes):
         places = range(len(chosen))
         low, high = (_values(chosen, f"{each}_{suffix}") for each in ("p50", "max"))
         axes.hlines(places, low, high, color=LINE, linewidth=2)
@@ -111,8 +109,6 @@ def _percentiles(
         axes.set_xscale("symlog", linthresh=linear)
         axes.set_xlim(left=min(low) / 2 if min(low) > linear else min(0, *low))
         label_numbers(axes.xaxis)
-        axes.set_xlabel(unit)
-        label_rows(axes, names)
         looks = zip(_PERCENTILES, SERIES, strict=True)
         legend(figure, [_marker(label, look) for label, look in looks])
         worst = chosen[0]
@@ -132,7 +128,7 @@ def queues_plot(queues: Rows) -> str:
     if not chosen:
         return ""
     names = _names(chosen, "queue", alone=_is_of_one_gateway(queues))
-    with new_plot(height_of(len(chosen)), names) as (figure, axes):
+    with row_plot(names, "items") as (figure, axes):
         left = [0] * len(chosen)
         for column, _, colour, hatch in _ITEMS:
             widths = [row[column] or 0 for row in chosen]
@@ -146,8 +142,6 @@ def queues_plot(queues: Rows) -> str:
             )
             left = [at + width for at, width in zip(left, widths, strict=True)]
         label_counts(axes.xaxis)
-        axes.set_xlabel("items")
-        label_rows(axes, names)
         legend(
             figure, [Patch(label=word, **_fill(colour, hatch)) for _, word, colour, hatch in _ITEMS]
         )
@@ -168,7 +162,7 @@ def silence_plot(sensors: Rows) -> str:
         return ""
     names = _names(chosen, "sensor", alone=_is_of_one_gateway(sensors))
     looks = {"silent": (WRONG, "////"), "not silent": (CALM, "")}
-    with new_plot(height_of(len(chosen)), names) as (figure, axes):
+    with row_plot(names, "times the limit of silence") as (figure, axes):
         for at, row in enumerate(chosen):
             look = looks["silent" if row["state"] == "silent" else "not silent"]
             axes.barh(at, row["times"], height=0.6, **_fill(*look))
@@ -176,8 +170,6 @@ def silence_plot(sensors: Rows) -> str:
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(left=0)
         label_numbers(axes.xaxis)
-        axes.set_xlabel("times the limit of silence")
-        label_rows(axes, names)
         handles: list[Artist] = [Patch(label=word, **_fill(*look)) for word, look in looks.items()]
         legend(figure, [*handles, Line2D([], [], color=INK, linestyle="--", label="limit")])
         silent = sum(row["state"] == "silent" for row in sensors)
@@ -204,9 +196,8 @@ def _clock_plot(rows: Rows, column: str, unit: str, linear: float, name: str) ->
     chosen = sorted(known, key=lambda row: (-abs(row[column]), row["gateway"]))[:ROWS]
     if not chosen:
         return ""
-    names = _names(chosen, "gateway")
     looks = {"ok": SERIES[0], "wrong": SERIES[3]}
-    with new_plot(height_of(len(chosen)), names) as (figure, axes):
+    with row_plot(_names(chosen, "gateway"), unit) as (figure, axes):
         for word, (colour, _, marker) in looks.items():
             is_ok = word == "ok"
             places = [at for at, row in enumerate(chosen) if (row["state"] == "ok") == is_ok]
@@ -216,9 +207,6 @@ def _clock_plot(rows: Rows, column: str, unit: str, linear: float, name: str) ->
         axes.axvline(0, color=SOFT, linewidth=1)
         known_values = _values(chosen, column)
         set_reach(axes, linear, min(*known_values, -linear), max(*known_values, linear))
-        label_numbers(axes.xaxis)
-        axes.set_xlabel(unit)
-        label_rows(axes, names)
         legend(figure, [_marker(word, look) for word, look in looks.items()])
         description = (
             f"{len(chosen)} of {formats.plural(len(known), 'gateway')}. Farthest: "
@@ -233,14 +221,12 @@ def versions_plot(versions: Rows) -> str:
     if not rows:
         return ""
     chosen = sorted(rows, key=lambda row: (-row["current"], row["version"]))[:ROWS]
-    names = _names(chosen, "version")
-    with new_plot(height_of(len(chosen)), names, legends=0) as (figure, axes):
+    unit = "gateways now; hatched: more errors than the version before"
+    with row_plot(_names(chosen, "version"), unit, legends=0) as (figure, axes):
         for at, row in enumerate(chosen):
             look = _fill(WRONG, "////") if row["worse"] else _fill(FIRST, "")
             axes.barh(at, row["current"], height=0.6, **look)
         label_counts(axes.xaxis)
-        axes.set_xlabel("gateways now; hatched: more errors than the version before")
-        label_rows(axes, names)
         description = ", ".join(f"{row['version']}: {row['current']}" for row in chosen)
         return svg(figure, "version-share", "Gateways by version", f"{description}.")
 
@@ -252,17 +238,14 @@ def forecast_plot(growth: Rows) -> str:
     chosen = sorted(known, key=lambda row: (row["days_left"], row["gateway"]))[:ROWS]
     if not chosen:
         return ""
-    names = _names(chosen, "gateway")
-    with new_plot(height_of(len(chosen)), names, legends=0) as (figure, axes):
+    unit = "days until full, with 90 % interval; diamond: soon"
+    with row_plot(_names(chosen, "gateway"), unit, legends=0) as (figure, axes):
         for at, row in enumerate(chosen):
             colour, _, marker = SERIES[0] if row["state"] == "ok" else SERIES[3]
             ends = [row["days_low"], min(row["days_high"] or row["days_left"], FORECAST_D)]
             axes.plot(ends, [at, at], color=colour, linewidth=3, alpha=0.4)
             axes.plot(row["days_left"], at, color=colour, marker=marker)
         set_reach(axes, 10, 0, max(row["days_left"] for row in chosen))
-        label_numbers(axes.xaxis)
-        axes.set_xlabel("days until full, with 90 % interval; diamond: soon")
-        label_rows(axes, names)
         first = chosen[0]
         description = (
             f"{formats.plural(len(known), 'gateway')} of {len(forecasts)} with a forecast, of at "
@@ -287,10 +270,9 @@ def running_plot(stretches: Rows, seen: Window | None, zone: tzinfo = UTC) -> st
         bad[row["gateway"]] = bad.get(row["gateway"], 0.0) + length
     chosen = sorted(sorted(bad, key=lambda gateway: (-bad[gateway], gateway))[:GATEWAYS])
     names = [shortened(gateway) for gateway in chosen] if len(bad) > 1 else [""]
-    with new_plot(height_of(len(chosen)), names) as (figure, axes):
+    with row_plot(names) as (figure, axes):
         for at, gateway in enumerate(chosen):
             _draw_states(axes, [row for row in drawn if row["gateway"] == gateway], at)
-        label_rows(axes, names)
         label_times(axes, zone)
         legend(
             figure,
