@@ -29,7 +29,6 @@ class Column(NamedTuple):
 
 
 _UNKNOWN: Final = "the gateway does not say"
-_UNREADABLE: Final = "the file is `bad`"
 
 EVENT_COLUMNS: Final = (
     Column("gateway", _TEXT, "XMPP domain of the gateway"),
@@ -66,6 +65,29 @@ DAY: Final = Column(
     "UTC",
 )
 
+_HEADER_COLUMNS: Final = (
+    Column("gateway", _TEXT, "XMPP domain of the gateway"),
+    Column("epoch", _TEXT, "series of sequence numbers"),
+    Column("lane", _TEXT, "`readings`, `logs` or `system`"),
+    Column("first_seq", _LONG, "first sequence number in the segment", "from 1"),
+    Column("last_seq", _LONG, "last sequence number in the segment", "from 1"),
+    Column("digest", _TEXT, "digest of the segment, hexadecimal"),
+    Column("previous", _TEXT, "digest of the segment before it in its lane"),
+    Column("boot", _TEXT, "id of the gateway's boot"),
+    Column("sealed_at", TIME, "when the segment was sealed, by the gateway's clock", "UTC"),
+    Column("service_seconds", pa.float64(), "service time of the gateway at `sealed_at`", "s"),
+    Column("clock", pa.bool_(), "whether the gateway's clock was synchronised"),
+    Column("firmware", _TEXT, "operating system of the gateway"),
+    Column("software", _TEXT, "version of Fieldpost"),
+    Column("config_hash", _TEXT, "SHA-256 of the configuration, hexadecimal"),
+    Column("disk_used", _LONG, "size of the gateway's folder", "bytes"),
+    Column(
+        "dropped",
+        pa.list_(_RANGE),
+        "ranges of events that were deleted before they were sent, and why",
+    ),
+)
+
 FILE_COLUMNS: Final = (
     Column("path", _TEXT, "path below the fleet folder"),
     Column("arrived", TIME, "when the file arrived, by the centre's clock", "UTC"),
@@ -73,36 +95,7 @@ FILE_COLUMNS: Final = (
     Column("sha256", _TEXT, "SHA-256 of the file, hexadecimal"),
     Column("reason", _TEXT, "why the file was refused", null="it was not refused"),
     Column("detail", _TEXT, "details of the reason", null="it was not refused"),
-    Column("gateway", _TEXT, "XMPP domain of the gateway", null=_UNREADABLE),
-    Column("epoch", _TEXT, "series of sequence numbers", null=_UNREADABLE),
-    Column("lane", _TEXT, "`readings`, `logs` or `system`", null=_UNREADABLE),
-    Column("first_seq", _LONG, "first sequence number in the segment", "from 1", _UNREADABLE),
-    Column("last_seq", _LONG, "last sequence number in the segment", "from 1", _UNREADABLE),
-    Column("digest", _TEXT, "digest of the segment, hexadecimal", null=_UNREADABLE),
-    Column("previous", _TEXT, "digest of the segment before it in its lane", null=_UNREADABLE),
-    Column("boot", _TEXT, "id of the gateway's boot", null=_UNREADABLE),
-    Column(
-        "sealed_at", TIME, "when the segment was sealed, by the gateway's clock", "UTC", _UNREADABLE
-    ),
-    Column(
-        "service_seconds",
-        pa.float64(),
-        "service time of the gateway at `sealed_at`",
-        "s",
-        _UNREADABLE,
-    ),
-    Column("clock", pa.bool_(), "whether the gateway's clock was synchronised", null=_UNREADABLE),
-    Column("firmware", _TEXT, "operating system of the gateway", null=_UNREADABLE),
-    Column("software", _TEXT, "version of Fieldpost", null=_UNREADABLE),
-    Column("config_hash", _TEXT, "SHA-256 of the configuration, hexadecimal", null=_UNREADABLE),
-    Column("disk_used", _LONG, "size of the gateway's folder", "bytes", _UNREADABLE),
-    Column(
-        "dropped",
-        pa.list_(_RANGE),
-        "ranges of events that were deleted before they were sent, and why",
-        "",
-        _UNREADABLE,
-    ),
+    *(each._replace(null="the file is `bad`") for each in _HEADER_COLUMNS),
 )
 
 FATE: Final = Column(
@@ -125,10 +118,7 @@ FILES: Final = _schema(FILE_COLUMNS)
 SEGMENTS: Final = _schema(SEGMENT_COLUMNS)
 """A row of the table `segments`."""
 
-JUDGED: Final = pa.schema([*FILES, ("misdated", _LONG)])
-"""A row about one decoded file, and the number of its events with an implausible time."""
-
-DECODED: Final = pa.schema([*JUDGED, ("added", pa.string())])
-"""Rows that decoding returns. A row describes one file, in the columns of `JUDGED`, or has in
-`added` the action of Delta Lake, as JSON, that adds a new data file with the events of many
-segments of a day."""
+DECODED: Final = pa.schema([*FILES, ("misdated", _LONG), ("added", _TEXT)])
+"""Rows that decoding returns. A row describes one file, and has in `misdated` the number of its
+events with an implausible time; or it has in `added` the action of Delta Lake, as JSON, that adds a
+new data file with the events of many segments of a day."""
