@@ -50,7 +50,7 @@ class _Room:
 def begin(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Begin to send a subscription the retained items, or begin again."""
     first = "/".join(fixed_levels(subscription.filter or ""))
-    retained.begin(tx, subscription.id, first)
+    retained.begin(tx, subscription.jid, subscription.id, first)
     proceed(context, tx, subscription.jid)
 
 
@@ -104,7 +104,7 @@ def _send_part(context: Context, tx: Transaction, subscription: Subscription, ro
             return False
         room.items -= 1
         room.bytes -= item.size
-    retained.end(tx, number)
+    retained.end(tx, subscription.jid, number)
     return True
 
 

@@ -5,6 +5,8 @@ The numbers of such subscriptions are also in memory (`Transaction.cache`).
 
 from __future__ import annotations
 
+from bisect import insort
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from edge.engine.store.database import Transaction
@@ -20,10 +22,26 @@ class Progress(NamedTuple):
 
 class _Pending(NamedTuple):
     """The subscriptions in progress: by account, pairs of a full JID and a number, in the order of
-    subscribing; and the numbers of all."""
+    the numbers; and the numbers of all."""
 
     of_account: dict[str, list[tuple[str, int]]]
     numbers: set[int]
+
+    def add(self, jid: str, number: int) -> None:
+        """Add a subscription, unless it is there."""
+        if number not in self.numbers:
+            self.numbers.add(number)
+            of_account = self.of_account.setdefault(_account(jid), [])
+            insort(of_account, (jid, number), key=itemgetter(1))
+
+    def remove(self, jid: str, number: int) -> None:
+        """Remove a subscription, if it is there."""
+        if number in self.numbers:
+            self.numbers.remove(number)
+            of_account = self.of_account[_account(jid)]
+            of_account.remove((jid, number))
+            if not of_account:
+                del self.of_account[_account(jid)]
 
 
 _CACHE: Final = "retained items in progress"
@@ -44,10 +62,12 @@ _SENT: Final = "SELECT item FROM retained_sent WHERE subscription = ?"
 _MARK_SENT: Final = "INSERT INTO retained_sent (subscription, item) VALUES (?, ?)"
 
 
-def begin(tx: Transaction, subscription: int, next: str) -> None:
-    """Begin to send a subscription the items of nodes from the name `next` on, or begin again."""
+def begin(tx: Transaction, jid: str, subscription: int, next: str) -> None:
+    """Begin to send a subscription of a full JID the items of nodes from the name `next` on, or
+    begin again."""
     tx.run(_BEGIN, (subscription, next))
-    forget(tx)
+    if (pending := tx.cache.get(_CACHE)) is not None:
+        pending.add(jid, subscription)
 
 
 def get(tx: Transaction, subscription: int) -> Progress | None:
@@ -61,10 +81,11 @@ def save(tx: Transaction, subscription: int, next: str) -> None:
     tx.run(_SAVE, (next, subscription))
 
 
-def end(tx: Transaction, subscription: int) -> None:
-    """Record that nothing is left to send."""
-    tx.run(_END, (subscription,))
-    forget(tx)
+def end(tx: Transaction, jid: str, subscription: int) -> None:
+    """Record that nothing is left to send to a subscription of a full JID, or that it has ended."""
+    if is_pending(tx, subscription):
+        tx.run(_END, (subscription,))
+        _pending(tx).remove(jid, subscription)
 
 
 def sent(tx: Transaction, subscription: int) -> set[int]:
@@ -95,11 +116,6 @@ def is_pending(tx: Transaction, subscription: int) -> bool:
     return subscription in _pending(tx).numbers
 
 
-def forget(tx: Transaction) -> None:
-    """Drop what is cached, because subscriptions or their progress have changed."""
-    tx.cache.pop(_CACHE, None)
-
-
 def load(tx: Transaction) -> None:
     """Read the subscriptions in progress into memory, unless they are there."""
     _pending(tx)
@@ -110,6 +126,9 @@ def _pending(tx: Transaction) -> _Pending:
     if found is None:
         found = tx.cache[_CACHE] = _Pending({}, set())
         for jid, number in tx.rows(_PENDING):
-            found.of_account.setdefault(jid.partition("@")[0], []).append((jid, number))
-            found.numbers.add(number)
+            found.add(jid, number)
     return found
+
+
+def _account(jid: str) -> str:
+    return jid.partition("@")[0]

@@ -173,9 +173,9 @@ def save(tx: Transaction, subscription: Subscription) -> None:
 
 def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
+    retained.end(tx, subscription.jid, subscription.id)
     tx.run(_REMOVE, (subscription.id,))
     recipients.forget(tx)
-    retained.forget(tx)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None or subscription.filter is None:
         return

@@ -317,3 +317,28 @@ def read_all_after(gateway: Gateway) -> list[str]:
     gateway.clock.service += retained.RETRY
     gateway.run_timers()
     return [name for name, _ in read(gateway)] + [name for name, _ in read(gateway)]
+
+
+def test_the_progress_in_memory_is_that_of_the_rows(gateway: Gateway) -> None:
+    def in_memory(tx: Transaction) -> list[tuple[str, int]]:
+        found = store.of_account(tx, account)
+        assert store.jids(tx) == ([VALVE] if found else [])
+        assert all(store.is_pending(tx, number) for _jid, number in found)
+        return [*found]
+
+    account = VALVE.partition("@")[0]
+    retain(gateway, (f"{number}" for number in range(9)))
+    filters = ("auto/+", "auto/#", "+/#", "auto/8", "none/#")
+    lengths = []
+    for number, filter in enumerate((*filters, *reversed(filters), *filters[1:], filters[0])):
+        if number < 2 * len(filters):
+            subscribe(gateway, filter)
+        else:
+            unsubscribe(gateway, filter)
+        read(gateway)
+        found = gateway.commit(in_memory)
+        gateway.commit(lambda tx: tx.cache.clear())
+        assert found == gateway.commit(in_memory)
+        lengths.append(len(found))
+    assert max(lengths) > 1
+    assert lengths[-1] == 0
