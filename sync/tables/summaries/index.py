@@ -32,9 +32,6 @@ KEPT: Final = "kept.json"
 
 _VERSION: Final = 2
 
-_READABLE: Final = (1, _VERSION)
-"""Versions that can be read. In version 1, each file has the rows of one day."""
-
 
 class Key(NamedTuple):
     """The key of stored rows: the summary's name and shape, the day, and the events summarised.
@@ -163,7 +160,7 @@ def _entries(tables: Storage, file: File, files: Mapping[str, File]) -> Iterator
     attempt = _attempt_of(file.path)
     try:
         document = json.loads(tables.read(file.path))
-        if document["version"] not in _READABLE:
+        if document["version"] != _VERSION:
             return
         for *key, sizes in document["kept"]:
             if all(path in files and files[path].size == size for path, size in sizes.items()):

@@ -234,15 +234,35 @@ def _compute_days(
     groups: Sequence[Sequence[str]],
 ) -> None:
     """Compute the stale summaries of some days, and store each group of days in one file."""
+    tables, attempt = snapshot.storage, secrets.token_hex(8)
     days = {day for group in groups for day in group}
     chosen = {
         name: {key: files for key, files in keys.items() if key.day in days}
         for name, keys in stale.items()
     }
     files = sorted({path for keys in chosen.values() for paths in keys.values() for path in paths})
+    day_text = F.col(DAY.name).cast("string")
+    file_of_day = F.coalesce(*(F.when(day_text <= each[-1], each[0]) for each in groups))
+
+    def write(summary: Summary) -> dict[Key, dict[str, int]]:
+        keys = {key.day: key for key in chosen[summary.name]}
+        events = divided.where(day_text.isin(*keys)) if keys.keys() < days else divided
+        rows = conform(summary.compute(events), StructType([*summary.schema.fields, DAY]))
+        rows = rows.withColumn(_OF, file_of_day)
+        if parts > 1:
+            rows = rows.repartition(_OF)  # for one file of a group
+        folder = f"{FOLDER}/{attempt}/{summary.name}"
+        written: dict[str, dict[str, int]] = {group[0]: {} for group in groups}
+        for path, size in write_files(rows, tables, folder, _OF).items():
+            written[path.split("/")[-2].removeprefix(f"{_OF}=")][path] = size
+        return {keys[day]: written[group[0]] for group in groups for day in group if day in keys}
+
     with without_repartitioning(spark):
-        events = read_event_files(spark, snapshot, files)
-        _compute(snapshot.storage, summaries, chosen, groups, events)
+        rows = read_event_files(spark, snapshot, files)
+        parts = -(-size_of(rows) // PART)
+        with _divided(rows, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
+            added = pool.map(write, (each for each in summaries if chosen[each.name]))
+            add_entries(tables, attempt, {key: it for each in added for key, it in each.items()})
 
 
 @contextmanager
@@ -260,33 +280,3 @@ def _divided(events: DataFrame, parts: int) -> Iterator[DataFrame]:
         yield divided
     finally:
         divided.unpersist()
-
-
-def _compute(
-    tables: Storage,
-    summaries: Iterable[Summary],
-    stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
-    groups: Sequence[Sequence[str]],
-    events: DataFrame,
-) -> None:
-    attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
-    touched = {key.day for keys in stale.values() for key in keys}
-    day_text = F.col(DAY.name).cast("string")
-    file_of_day = F.coalesce(*(F.when(day_text <= each[-1], each[0]) for each in groups))
-
-    def write(summary: Summary) -> dict[Key, dict[str, int]]:
-        keys = {key.day: key for key in stale[summary.name]}
-        chosen = divided.where(day_text.isin(*keys)) if keys.keys() < touched else divided
-        rows = conform(summary.compute(chosen), StructType([*summary.schema.fields, DAY]))
-        rows = rows.withColumn(_OF, file_of_day)
-        if parts > 1:
-            rows = rows.repartition(_OF)  # for one file of a group
-        folder = f"{FOLDER}/{attempt}/{summary.name}"
-        written: dict[str, dict[str, int]] = {group[0]: {} for group in groups}
-        for path, size in write_files(rows, tables, folder, _OF).items():
-            written[path.split("/")[-2].removeprefix(f"{_OF}=")][path] = size
-        return {keys[day]: written[group[0]] for group in groups for day in group if day in keys}
-
-    with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
-        added = pool.map(write, (each for each in summaries if stale[each.name]))
-        add_entries(tables, attempt, {key: files for each in added for key, files in each.items()})
