@@ -81,12 +81,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}{UTC} %p %c: %m%n%ex
 logger.loopback.name = org.apache.spark.util.Utils
 logger.loopback.level = error
-logger.pattern.name = org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
-logger.pattern.level = error
 logger.scratch.name = org.apache.spark.SparkConf
 logger.scratch.level = error
-logger.filed.name = org.apache.spark.util.HadoopFSUtils
-logger.filed.level = error
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 """
@@ -197,9 +193,7 @@ def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).config(map=dict(conf))
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
