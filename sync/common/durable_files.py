@@ -103,19 +103,6 @@ def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     fsync_folder(path.parent)
 
 
-def check_writable(folder: Path) -> None:
-    """Create `folder` if it is missing, and write and delete a file in it; raises OSError.
-
-    Commands call it before work whose result they write there.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    probe = folder / f".{secrets.token_hex(8)}.probe"
-    try:
-        replace_file(probe, b"\n")
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Create the file at `path`, atomically and durably.
 

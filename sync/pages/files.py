@@ -34,7 +34,7 @@ from sync.reports.shared.by_gateway import SpreadRows, by_gateway
 from sync.reports.shared.findings import Findings
 from sync.reports.shared.registry import REPORTS
 from sync.storage.local import LocalStorage
-from sync.storage.storage import Storage
+from sync.storage.storage import Storage, check_writable
 
 VERSION: Final = 1
 """Version of report.json: it increases when a field changes its meaning or is removed."""
@@ -50,9 +50,6 @@ MIN_FREE: Final = 32 * 1024 * 1024
 
 _DRAWING: Final = "drawing pages of gateways"
 
-_PROBE: Final = ".probe"
-"""The name of files that are written to find out whether a folder can be written."""
-
 
 def prepare_report(out: Storage) -> None:
     """Check that `write_report` can write into `out`, and create its folders on a local disk.
@@ -62,9 +59,7 @@ def prepare_report(out: Storage) -> None:
     pages cannot be read.
     """
     try:
-        for probe in (_PROBE, f"{PAGES}/{_PROBE}"):
-            out.replace(probe, b"\n")
-            out.remove([probe])
+        check_writable(out, "", PAGES)
         check_templates()
         if isinstance(out, LocalStorage):
             _check_disk(out.root)

@@ -121,6 +121,17 @@ class Storage(Protocol):
         ...
 
 
+def check_writable(storage: Storage, *folders: str) -> None:
+    """Write and remove a file in each folder; raises OSError.
+
+    Commands call it before work whose result they write there.
+    """
+    for folder in folders:
+        probe = f"{folder}/.probe".lstrip("/")
+        storage.replace(probe, b"\n")
+        storage.remove([probe])
+
+
 def time_of(modified: float) -> datetime:
     """Return a file's time of modification, at most `MAX_TIME` and at least `MIN_TIME`."""
     return _EPOCH + timedelta(milliseconds=min(max(round(modified * 1000), MIN_TIME), MAX_TIME))

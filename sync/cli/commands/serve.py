@@ -16,6 +16,7 @@ from sync.cli.options import fleet_dir, landing_uri, tables_uri
 from sync.common.fleet_folder import FleetFolder
 from sync.storage.local import LocalStorage
 from sync.storage.locations import StorageOptions, open_storage
+from sync.storage.storage import check_writable
 
 if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.proxy import ReverseProxy
@@ -168,7 +169,6 @@ def command(
         msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
     from sync.common import json_log
-    from sync.common.durable_files import check_writable
     from sync.receiver import server, tls
     from sync.receiver.limits import ReceiverLimits
     from sync.receiver.periodic_ingest import COMMAND, IngestPlan
@@ -181,7 +181,7 @@ def command(
     if report is not None:
         out = open_storage(report, public=True)  # an object store may be away for a while
         if isinstance(out, LocalStorage):
-            check_writable(out.root)
+            check_writable(out, "")
         require_java()
     json_log.log_to_stderr()
     frontend = proxy or (
