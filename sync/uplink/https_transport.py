@@ -76,14 +76,9 @@ class HttpsTransport:
         self, gateway: str, epoch: str
     ) -> Mapping[str, HighWatermark] | Outcome:
         request = Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}")
-        response = await self._client.send(request)
-        if isinstance(response, TemporaryFailure):
+        response = await self._query(request, "cannot report its progress")
+        if not isinstance(response, Response):
             return response
-        if response.status in _NOT_SUPPORTED:
-            text = f"{response.status}: this centre cannot report its progress"
-            return Rejection("unknown", text)
-        if response.status != 200:
-            return failure_outcome(response)
         found = parse_high_watermarks(parse_json_object(response.body))
         if found is None:
             return TemporaryFailure("the centre's progress report is invalid")
@@ -92,12 +87,18 @@ class HttpsTransport:
     async def certify(self, request: bytes) -> bytes | Outcome:
         path = f"/v1/gateways/{self._gateway}/certificate"
         headers = {"Content-Type": "application/x-pem-file"}
-        response = await self._client.send(Request("POST", path, headers, memoryview(request)))
-        if isinstance(response, TemporaryFailure):
+        post = Request("POST", path, headers, memoryview(request))
+        response = await self._query(post, "issues no certificates")
+        return response.body if isinstance(response, Response) else response
+
+    async def _query(self, request: Request, lack: str) -> Response | Outcome:
+        """Return a successful response; `lack` says what a centre cannot do that has none."""
+        response = await self._client.send(request)
+        if isinstance(response, TemporaryFailure) or response.status == 200:
             return response
         if response.status in _NOT_SUPPORTED:
-            return Rejection("unknown", f"{response.status}: this centre issues no certificates")
-        return response.body if response.status == 200 else failure_outcome(response)
+            return Rejection("unknown", f"{response.status}: this centre {lack}")
+        return failure_outcome(response)
 
     def use(self, enrolment: Enrolment) -> None:
         self._client.use(enrolment)
