@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sync.common.text import printable
 from sync.segment import Identity, SegmentError, decode_columns, read_header
 from sync.segment.cbor_guard import load_map
-from sync.segment.frame import MAGIC
+from sync.segment.frame import MAGIC, PREFIX
 
 SHOWN_BYTES: Final = 64
 """Number of first bytes of a file that are shown: magic, version and the start of the header."""
 
 SHOWN_TEXT: Final = 200
 """Maximum number of characters of a header field that are shown."""
-
-_PREFIX: Final = struct.Struct(">4sBBH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +64,11 @@ def inspect_file(data: bytes) -> FileInspection:
 
 def _header(data: bytes) -> dict[str, str]:
     """Read the header without checking version and checksum."""
-    if len(data) < _PREFIX.size or data[:4] != MAGIC:
+    if len(data) < PREFIX.size or data[:4] != MAGIC:
         return {}
-    length = _PREFIX.unpack_from(data)[3]
+    length = PREFIX.unpack_from(data)[3]
     try:
-        fields = load_map(data[_PREFIX.size : _PREFIX.size + length], "header")
+        fields = load_map(data[PREFIX.size : PREFIX.size + length], "header")
     except SegmentError:
         return {}
     return {_written(key): _written(value) for key, value in fields.items()}

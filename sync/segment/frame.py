@@ -14,7 +14,9 @@ from sync.segment.limits import MAX_BODY, MAX_FILE
 MAGIC: Final = b"\x89FPS"
 """The first 4 bytes of every segment; the first byte is not ASCII, so that no text file matches."""
 
-_PREFIX: Final = struct.Struct(">4sBBH")  # magic, major, minor, length of the header
+PREFIX: Final = struct.Struct(">4sBBH")
+"""Magic, major and minor version, and length of the header."""
+
 _LEVEL: Final = 6  # zlib's default; 9 costs twice the time for one per cent
 
 
@@ -34,7 +36,7 @@ def pack_frame(header: bytes, body: bytes) -> bytes:
     """
     if len(body) > MAX_BODY:
         raise ValueError(f"the body is larger than {MAX_BODY} bytes")
-    data = _PREFIX.pack(MAGIC, *VERSION, len(header)) + header + zlib.compress(body, _LEVEL)
+    data = PREFIX.pack(MAGIC, *VERSION, len(header)) + header + zlib.compress(body, _LEVEL)
     if len(data) + DIGEST_SIZE > MAX_FILE:
         raise ValueError(f"the segment is larger than {MAX_FILE} bytes")
     return data + sha256(data).digest()
@@ -46,9 +48,9 @@ def unpack_frame(data: bytes) -> Frame:
     Raises `SegmentError` with the reason `short`, `magic`, `version`, `size`, `checksum` or
     `header`.
     """
-    if len(data) < _PREFIX.size + DIGEST_SIZE:
+    if len(data) < PREFIX.size + DIGEST_SIZE:
         raise SegmentError("short", f"the file has only {len(data)} bytes, too few for a segment")
-    magic, major, minor, length = _PREFIX.unpack_from(data)
+    magic, major, minor, length = PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise SegmentError("magic", "the file does not begin with a segment's magic bytes")
     if major != VERSION[0]:
@@ -60,10 +62,10 @@ def unpack_frame(data: bytes) -> Frame:
     end = len(data) - DIGEST_SIZE
     if sha256(memoryview(data)[:end]).digest() != data[end:]:
         raise SegmentError("checksum", "the segment was damaged after it was sealed")
-    body = _PREFIX.size + length
+    body = PREFIX.size + length
     if body > end:
         raise SegmentError("header", "the header's length exceeds the segment")
-    return Frame((major, minor), data[_PREFIX.size : body], data[body:end])
+    return Frame((major, minor), data[PREFIX.size : body], data[body:end])
 
 
 def inflate(packed: bytes) -> bytes:
