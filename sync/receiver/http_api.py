@@ -119,7 +119,8 @@ class HttpApi:
 
     def _log_error(self, request: web.Request, error: HttpError) -> None:
         """Log an error answer. A conflict is a warning, because a person must investigate it."""
-        gateway = _authenticated_gateway.get()
+        gateway, parts = _authenticated_gateway.get(), request.match_info
+        named = {name: parts[name] for name in ("epoch", "lane", "numbers") if name in parts}
         is_conflict = error.status == web.HTTPConflict.status_code
         self._log.log(
             logging.WARNING if is_conflict else logging.INFO,
@@ -130,7 +131,7 @@ class HttpApi:
             text=error.text,
             path=request.path,
             peer=self._authenticator.client_address(request),
-            **_request_facts(request, gateway),
+            **({"gateway": gateway, **named} if gateway else {}),
         )
 
     async def _put_segment(self, request: web.Request) -> web.Response:
@@ -243,11 +244,3 @@ def _verify(body: bytes, identity: Identity, body_sha256: bytes) -> VerifiedSegm
         text = "the path and the segment's header name different segments"
         raise HttpError(400, "name", text)
     return segment
-
-
-def _request_facts(request: web.Request, gateway: str) -> dict[str, str]:
-    if not gateway:
-        return {}
-    parts = request.match_info
-    named = {name: parts[name] for name in ("epoch", "lane", "numbers") if name in parts}
-    return {"gateway": gateway, **named}

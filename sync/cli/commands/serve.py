@@ -151,7 +151,9 @@ def command(
     """
     address = _parse_address(listen, "--listen")
     metrics_address = None if metrics is None else _parse_address(metrics, "--metrics")
-    files = _certificate_files(certificate, key)
+    if (certificate is None) is not (key is None):
+        raise click.UsageError("--certificate and --key must be given together")
+    files = (certificate, key) if certificate and key else None
     proxy = None
     if behind_proxy:
         proxy = _reverse_proxy(address[0], proxies, client_certificate_header)
@@ -206,14 +208,6 @@ def command(
             remote,
         )
     )
-
-
-def _certificate_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    if certificate is not None and key is not None:
-        return certificate, key
-    if certificate is None and key is None:
-        return None
-    raise click.UsageError("--certificate and --key must be given together")
 
 
 def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
