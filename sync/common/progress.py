@@ -22,11 +22,6 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-def progress_text(stage: str, done: int, total: int) -> str:
-    """Format a step of progress, such as `summarising days: 64 of 400`."""
-    return f"{stage}: {done} of {total}" if total else stage
-
-
 @contextlib.contextmanager
 def progress_line(*, shown: bool = True) -> Iterator[Progress]:
     """Yield a function that shows progress in one line on standard error, cleared at the end.
@@ -44,8 +39,9 @@ def progress_line(*, shown: bool = True) -> Iterator[Progress]:
             os.write(terminal, text.encode())
 
     def show(stage: str, done: int, total: int) -> None:
+        text = f"{stage}: {done} of {total}" if total else stage
         width = shutil.get_terminal_size().columns - 1
-        write(_CLEAR + printable(progress_text(stage, done, total), "ascii")[:width])
+        write(_CLEAR + printable(text, "ascii")[:width])
 
     try:
         yield show

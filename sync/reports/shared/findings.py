@@ -10,7 +10,7 @@ from math import copysign, isfinite, isnan
 from typing import Any, Final
 
 from sync.reports.shared import formats
-from sync.reports.shared.plausible import is_plausible_time
+from sync.reports.shared.plausible import plausible_times
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -44,7 +44,8 @@ class Findings:
 
     def moment(self, value: datetime | None) -> str:
         """Format a time for a sentence, with its zone; None or implausible: `an unknown time`."""
-        if value is None or not is_plausible_time(value, self.as_of):
+        earliest, latest = plausible_times(self.as_of)
+        if value is None or not earliest <= value <= latest:
             return "an unknown time"
         return formats.named_moment(value, self.zone)
 

@@ -22,9 +22,3 @@ and a clock that is not set is usually wrong by years."""
 def plausible_times(as_of: datetime) -> tuple[datetime, datetime]:
     """Return the earliest and the latest plausible time in a report as of `as_of`."""
     return EARLIEST, as_of + timedelta(seconds=AHEAD_S)
-
-
-def is_plausible_time(time: datetime, as_of: datetime) -> bool:
-    """Return whether a time of a gateway's clock can be right in a report as of `as_of`."""
-    earliest, latest = plausible_times(as_of)
-    return earliest <= time <= latest
