@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sync.common.errors import FleetError
 from sync.pages.files import SUMMARY, VERSION
-from sync.pages.overview import ALARMS
+from sync.pages.overview import ALARMS, attention
 from sync.pages.page import grouped, render
 from sync.reports.shared import formats
 from sync.reports.shared.findings import Findings
@@ -134,13 +134,6 @@ def _totals(totals: Mapping[str, int]) -> list[tuple[str, bool]]:
 
 def _verdict(lines: Sequence[Line]) -> tuple[str, str]:
     wrong, notices = (sum(getattr(line, name) for line in lines) for name in ("wrong", "notices"))
-    after = f"; {formats.plural(notices, 'notice')}" if notices else ""
-    if wrong:
-        number = formats.plural(wrong, "problem needs", "problems need")
-        troubled = formats.count(sum(line.wrong > 0 for line in lines))
-        return "wrong", f"{number} attention, in {troubled} of {_fleets(lines)}{after}."
-    return ("notice" if notices else "good"), f"No problems in {_fleets(lines)}{after}."
-
-
-def _fleets(lines: Sequence[Line]) -> str:
-    return formats.plural(len(lines), "fleet")
+    troubled = formats.count(sum(line.wrong > 0 for line in lines))
+    fleets = formats.plural(len(lines), "fleet")
+    return attention(wrong, notices, f"No problems in {fleets}", f", in {troubled} of {fleets}")

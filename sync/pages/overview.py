@@ -131,14 +131,19 @@ def totals(findings: Findings) -> dict[str, Any]:
 
 def verdict(problems: Iterable[Problem], events: int) -> tuple[str, str]:
     """Return class (`empty`, `wrong`, `notice` or `good`) and text of the page's first sentence."""
-    counts = Counter(problem.weight for problem in problems)
-    notices = f"; {formats.plural(counts['notice'], 'notice')}" if counts["notice"] else ""
     if not events:
         return "empty", "Nothing has arrived yet."
-    if counts["wrong"]:
-        number = formats.plural(counts["wrong"], "problem needs", "problems need")
-        return "wrong", f"{number} attention{notices}."
-    return ("notice" if notices else "good"), f"All events are accounted for{notices}."
+    counts = Counter(problem.weight for problem in problems)
+    return attention(counts["wrong"], counts["notice"], "All events are accounted for")
+
+
+def attention(wrong: int, notices: int, fine: str, place: str = "") -> tuple[str, str]:
+    """Return class and text of a verdict by the numbers of problems; `fine` is said without any."""
+    after = f"; {formats.plural(notices, 'notice')}" if notices else ""
+    if wrong:
+        number = formats.plural(wrong, "problem needs", "problems need")
+        return "wrong", f"{number} attention{place}{after}."
+    return ("notice" if notices else "good"), f"{fine}{after}."
 
 
 def overview(findings: Findings, problems: Iterable[Problem], pages: Mapping[str, str]) -> Overview:
