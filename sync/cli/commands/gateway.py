@@ -101,7 +101,11 @@ def add(
     from sync.receiver.gateways import GatewayRegistry
     from sync.receiver.pki import Authority
 
-    _check(gateway, url)
+    if not is_enrollable(gateway):
+        msg = "must be a domain in lower case of at most 240 characters"
+        raise click.BadParameter(msg, param_hint="GATEWAY")
+    if not is_centre_url(url):
+        raise click.BadParameter("must be https://HOST or https://HOST:PORT", param_hint="--url")
     if not certificate and (tokenless or days is not None):
         raise click.UsageError("--days and --no-token require --certificate")
     fleet = FleetFolder(folder)
@@ -163,14 +167,6 @@ def revoke(gateway: str, folder: Path) -> None:
     with fleet.locked():
         GatewayRegistry(fleet).revoke(gateway, _now_ms())
     click.echo(f"revoked {gateway}")
-
-
-def _check(gateway: str, url: str) -> None:
-    if not is_enrollable(gateway):
-        msg = "must be a domain in lower case of at most 240 characters"
-        raise click.BadParameter(msg, param_hint="GATEWAY")
-    if not is_centre_url(url):
-        raise click.BadParameter("must be https://HOST or https://HOST:PORT", param_hint="--url")
 
 
 def _refuse_to_overwrite(registry: GatewayRegistry, gateway: str, out: Path | None) -> None:
