@@ -37,7 +37,10 @@ def pack_header(header: SegmentHeader) -> bytes:
     """
     if header.version != VERSION:
         raise ValueError(f"only version {VERSION} can be encoded")
-    data = cbor2.dumps(_as_map(header))
+    fields: dict[str, Any] = {key: getattr(header, name) for key, (name, _) in _FIELDS.items()}
+    if header.dropped:
+        fields["dropped"] = [list(dropped) for dropped in header.dropped]
+    data = cbor2.dumps(fields)
     try:
         same = unpack_header(data, VERSION) == header
     except SegmentError as error:
@@ -45,13 +48,6 @@ def pack_header(header: SegmentHeader) -> bytes:
     if not same:
         raise ValueError("the header has a field of the wrong type")
     return data
-
-
-def _as_map(header: SegmentHeader) -> dict[str, Any]:
-    fields: dict[str, Any] = {key: getattr(header, name) for key, (name, _) in _FIELDS.items()}
-    if header.dropped:
-        fields["dropped"] = [list(dropped) for dropped in header.dropped]
-    return fields
 
 
 def unpack_header(data: bytes, version: tuple[int, int]) -> SegmentHeader:
