@@ -156,13 +156,10 @@ class AlertMonitor:
             self._saved = encoded
 
     def _is_revoked(self, gateway: str) -> bool:
-        if self.gateways is None:
-            return False
-        try:
-            record = self.gateways.get(gateway)
-        except FleetError:
-            return False
-        return record is not None and record.revoked is not None
+        with contextlib.suppress(FleetError):
+            record = self.gateways.get(gateway) if self.gateways else None
+            return record is not None and record.revoked is not None
+        return False
 
     def _warn_unmonitored(self, state: FleetState) -> None:
         counts = {name: each.unmonitored for name, each in state.gateways.items()}
