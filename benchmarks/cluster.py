@@ -1,7 +1,8 @@
 """Benchmark: a Spark cluster on this machine, the memory of its driver, and listings.
 
-A standalone cluster has a master and workers with one core each; segments, tables and report are on
-the local disk, because an S3 server for tests would be slower than all else.
+A standalone cluster has a master and workers with one core each; segments and tables are on the
+local disk, because an S3 server for tests would be slower than all else. The report whose memory is
+measured goes to such a server, because only then the executors draw its pages.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,16 +21,20 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, spark, usage
-from benchmarks.ingest import EVENTS, GATEWAYS, Pool, ingest, ingest_again, landed, pool_of
+from benchmarks.ingest import EVENTS, Pool, ingest, ingest_again, landed, pool_of
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.reports import make_report
+from sync.cli.gather import LARGE_FLEET, Selection, gather
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import waiting_files
+from sync.pages.files import write_report
 from sync.storage.local import LocalStorage
-from sync.storage.locations import open_storage
+from sync.storage.locations import FleetStorage, open_storage
 from sync.storage.storage import Storage
 from sync.tables.spark_session import DRIVER_MEMORY
 from tests.helpers.object_store import BUCKET, environment, s3_server
+
+GATEWAYS: Final = LARGE_FLEET + 1
 
 COMPARED: Final = 2_000_000
 """Events that one executor and two ingest and report."""
@@ -143,15 +149,16 @@ def _work(settings: Settings, pool: Pool, executors: int, events: int) -> dict[s
 
 
 def _memory(settings: Settings, pool: Pool, events: int) -> Grown:
-    with (
-        tempfile.TemporaryDirectory(dir=settings.folder) as folder,
-        spark.cluster(2, Path(folder)) as session,
-        landed(settings, pool.files[: events // EVENTS], pool) as fleet,
-    ):
+    with ExitStack() as stack:
+        os.environ.update(environment(stack.enter_context(s3_server())))  # executors inherit them
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=settings.folder))
+        session = stack.enter_context(spark.cluster(2, Path(folder)))
+        fleet = stack.enter_context(landed(settings, pool.files[: events // EVENTS], pool))
         spark.warm(session)
         count = ingest(session, fleet).events
         ingested = driver_memory(session)
-        make_report(session, fleet, Path(folder) / "report")
+        out = open_storage(f"s3://{BUCKET}/report")
+        write_report(gather(session, FleetStorage.of(fleet), Selection(), out), out)
         return Grown(count, ingested, driver_memory(session))
 
 
@@ -252,9 +259,10 @@ def _memory_blocks(runs: Sequence[Grown]) -> tuple[str, ...]:
         for after, memory in (("ingest", run.ingested), ("report", run.reported))
     ]
     return (
-        f"The driver's memory, with two executors that are not pinned. The heap of the JVM has at"
-        f" most {DRIVER_MEMORY}, and grows before garbage is collected: its live objects were"
-        " counted after a collection.",
+        "The driver's memory, with two executors that are not pinned and draw the pages. More"
+        " events are more days, of which the report shows more. The heap of the JVM has at most"
+        f" {DRIVER_MEMORY}, and grows before garbage is collected: its live objects were counted"
+        " after a collection.",
         table(
             ("events", "after", "Python, peak MiB", "JVM, peak MiB", "JVM, live objects, MiB"), rows
         ),
