@@ -47,8 +47,9 @@ NOT_FAST := $(addprefix --ignore=,$(PROCESS_TESTS) tests/spark)
 # What `test-pythons` runs: the fast tests, and those in which clients parse what a gateway sends.
 PYTHONS_TESTS ?= $(filter-out $(PROCESS_TESTS) $(addprefix tests/,data helpers spark),$(patsubst %/,%,$(wildcard tests/[a-z]*/))) \
   tests/integration tests/interop/test_microcontroller.py
-# Three processes run a third of the tests that start processes each. With pytest-xdist, every worker would
-# collect all tests.
+# Many tests wait, for processes, disks or servers: two processes run half of the fast tests each, and three a
+# third of those that start processes each. With pytest-xdist, every worker would collect all tests.
+FAST_HALF := tests/sync
 INTEGRATION := $(wildcard tests/integration/test_[a-q]*.py)
 OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # Tests of the modules that mypyc compiles, and some of the whole gateway: the exchange with crashes and lost
@@ -203,8 +204,12 @@ test-processes: $(STAMP) ## of these, the tests that start other processes or br
 
 .PHONY: coverage
 coverage: $(STAMP) ## the other tests, with the floors of coverage
-	@$(PY) -m slipcover --dont-wrap-pytest --out $(CURDIR)/.coverage.json -m pytest -p no:benchmark -m 'not long' \
-	  $(NOT_FAST) $(PYTEST_ARGS) $(call report,fast)
+	@rm -f .coverage*.json; \
+	measured() { echo "$(PY) -m slipcover --dont-wrap-pytest --out .coverage-$$1.json -m pytest -p no:benchmark"; }; \
+	options="-m 'not long' $(PYTEST_ARGS)"; \
+	$(PY) .ci/run_together.py "$$(measured 1) $$options $(FAST_HALF) $(call report,fast-half)" \
+	  "$$(measured 2) $$options $(NOT_FAST) $(addprefix --ignore=,$(FAST_HALF)) $(call report,fast)"
+	@$(PY) -m slipcover --out .coverage.json --merge .coverage-1.json .coverage-2.json > $(VENV)/coverage.log
 	@$(PY) .ci/coverage_floor.py .coverage.json
 
 # Debian's expat and Python's own differ in how they treat a tag that comes in pieces.
@@ -292,5 +297,5 @@ constraints: ## resolve constraints.txt to the newest versions that pyproject.to
 .PHONY: clean
 clean: ## remove everything that the targets created, including .venv
 	@rm -rf $(VENV) tests/interop/*/node_modules build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	  tests/fuzz/scratch .benchmarks .coverage.json spark-warehouse metastore_db derby.log
+	  tests/fuzz/scratch .benchmarks .coverage*.json spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
