@@ -53,16 +53,16 @@ INPUTS: Final[dict[str, Input]] = {
     "a": Input(8.0, "bytes that each further event adds to a file", "segments"),
     "w": Input(3.46, "receiver: processor time per segment, ms", "landing"),
     "t": Input(1.69, "receiver: processor time per new connection, ms", "landing"),
-    "f": Input(2.59, "ingest: processor time per small segment, ms", "ingest"),
+    "f": Input(1.12, "ingest: processor time per small segment, ms", "ingest"),
     "e": Input(
-        1.9,
-        "ingest: processor time per further event, us (7.08 less `f` / 500)",
+        1.47,
+        "ingest: processor time per further event, us (3.71 less `f` / 500)",
         "ingest",
     ),
     "d": Input(0.04, "ingest: time per lane in a landing on a disk, ms", "cluster"),
     "i": Input(808, "ingest: segments per second on two cores, of 500 events each", "cluster"),
     "p": Input(8.1, "bytes per event in the tables", "ingest"),
-    "q": Input(132, "bytes per segment in the ledger", "ingest"),
+    "q": Input(134, "bytes per segment in the ledger", "ingest"),
 }
 """The inputs, by symbol."""
 
