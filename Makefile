@@ -53,7 +53,7 @@ FAST_HALF := tests/sync
 INTEGRATION := $(wildcard tests/integration/test_[a-q]*.py)
 OTHER_INTEGRATION := $(wildcard tests/integration/test_[r-z]*.py)
 # Tests of the modules that mypyc compiles, and some of the whole gateway: the exchange with crashes and lost
-# connections, and processes that stop and resume.
+# connections, and sessions that resume.
 COMPILED_TESTS ?= \
   $(addprefix tests/edge/xmpp/test_,envelopes.py parser.py hostile_xml.py serialize.py stanza.py tree_parser.py) \
   tests/edge/engine/rules/test_access.py \

@@ -158,7 +158,7 @@ class ReceiverLimits:
     a quarter of an hour; after a longer outage, sending one segment again costs little."""
 
     cleanup_interval_s: float = 3600.0
-    """Seconds between two removals of interrupted uploads that are too old."""
+    """Seconds between two removals of old interrupted uploads and of empty folders."""
 
     takeover_timeout_s: float = 2.0
     """Seconds that a resuming sender waits for its own earlier connection to release the upload."""

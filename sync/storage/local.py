@@ -44,6 +44,9 @@ EMPTY_S: Final = 86_400.0
 """Seconds without a change after which an empty folder is removed: its lane has ended, or is so
 slow that creating the folder again costs little."""
 
+REMEMBERED_S: Final = 3_600.0
+"""Seconds for which it is remembered that a folder is durable: much less than `EMPTY_S`."""
+
 
 class LocalStorage:
     """A folder of a local disk; see `sync.storage.storage.Storage`.
@@ -155,7 +158,7 @@ class LocalStorage:
         """Make the entries of a folder durable, and the folder itself."""
         fsync_folder(folder)
         if folder != self.root:
-            _sync_above(self.root, folder, int(time.time() // ABANDONED_S))
+            _sync_above(self.root, folder, int(time.time() // REMEMBERED_S))
 
     def clean(self, folder: str) -> int:
         now, removed, top = time.time(), 0, str(self.root / folder)
@@ -183,12 +186,12 @@ class LocalStorage:
 
 
 @functools.lru_cache(MAX_SYNCED)
-def _sync_above(root: Path, folder: Path, hour: int) -> None:
-    """Make a folder below `root` durable, which another process may have created, once an hour.
+def _sync_above(root: Path, folder: Path, period: int) -> None:
+    """Make a folder below `root` durable, which another process may have created, once.
 
     So a further file in it takes two fsyncs. `make_folders` syncs what this process creates anew.
-    The result holds for the `hour` only, because the folder may be removed when it has been empty
-    for a day (`EMPTY_S`), and created again by another process.
+    The result holds for one `period` of `REMEMBERED_S`, because `clean` may remove the folder when
+    it has been empty for a day, and another process may create it again.
     """
     fsync_chain(root, folder.parent)
 
