@@ -226,8 +226,8 @@ def _by_mqtt(
     from edge.routing.mqtt import publications
 
     def show(packet: Publish) -> bool:
-        topic, payload, level, retain, _dup, _id, properties = packet
-        attributes = publications.attributes(level, retain, properties)
+        topic, level, retain = packet.topic, packet.qos, packet.retain
+        attributes = publications.attributes(level, retain, packet.properties)
         named = [
             (name, b64encode(value).decode() if isinstance(value, bytes) else value)
             for name, value in attributes.properties
@@ -235,7 +235,7 @@ def _by_mqtt(
         if attributes.expiry is not None:
             named.append(("message-expiry", str(attributes.expiry)))
         fields = {"topic": topic, "qos": level, "retain": retain, "properties": named}
-        content = payloads.read(payload, attributes.content_type)
+        content = payloads.read(packet.payload, attributes.content_type)
         shown = [content.content_type, *(f"{name}={value}" for name, value in named)]
         return output.show(f"{topic} ({', '.join(shown)})", fields, content)
 

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from edge.mqtt.decode import (
     AUTH,
     CONNECT,
@@ -244,26 +246,26 @@ def encode_within(packet: Packet, version: int, max_bytes: int) -> bytes:
         properties = dict(packet.properties)
         properties.pop(Property.REASON_STRING, None)
         properties.pop(Property.USER, None)
-        data = encode(packet._replace(properties=properties), version)
+        data = encode(replace(packet, properties=properties), version)
     return data if len(data) <= max_bytes else b""
 
 
 def _encode_publish(packet: Publish, version: int) -> bytes:
-    topic, payload, qos, retain, dup, number, properties = packet
-    name = topic.encode()
+    name, payload, qos = packet.topic.encode(), packet.payload, packet.qos
+    properties = packet.properties
     size = len(name)
-    tail = _two_bytes(number) if qos else b""
+    tail = _two_bytes(packet.id) if qos else b""
     if version == V5:
         tail += encode_properties(properties) if properties else b"\0"
     length = 2 + size + len(tail) + len(payload)
-    first = 0x30 | dup << 3 | qos << 1 | retain
+    first = 0x30 | packet.dup << 3 | qos << 1 | packet.retain
     if length < 0x80:
         return _header_and_number(first, length, size) + name + tail + payload
     return b"".join((bytes((first,)), encode_varint(length), _two_bytes(size), name, tail, payload))
 
 
 def _encode_answer(packet: Answer, version: int) -> bytes:
-    number, reason, properties = packet
+    number, reason, properties = packet.id, packet.reason, packet.properties
     first = _FIRST_BYTES[type(packet)]
     if version == V311 or not (reason or properties):
         return _header_and_number(first, 2, number)
@@ -294,11 +296,12 @@ def _encode_connack(packet: ConnAck, version: int) -> bytes:
 
 def _encode_subscribe(packet: Subscribe, version: int) -> bytes:
     parts = [_two_bytes(packet.id), _properties(packet.properties, version)]
-    for filter_, qos, no_local, retain_as_published, retain_handling in packet.subscriptions:
-        options = qos
+    for wanted in packet.subscriptions:
+        options = wanted.qos
         if version == V5:
-            options |= no_local << 2 | retain_as_published << 3 | retain_handling << 4
-        parts += (encode_text(filter_), bytes((options,)))
+            options |= wanted.no_local << 2 | wanted.retain_as_published << 3
+            options |= wanted.retain_handling << 4
+        parts += (encode_text(wanted.filter), bytes((options,)))
     return _packet(0x82, *parts)
 
 

@@ -2,15 +2,20 @@
 
 One type serves both versions: what 3.1.1 does not have keeps its default. `codec` turns packets
 into bytes and back.
+
+They are structs of msgspec, and not compiled, so that `batches` can pass what clients send from one
+process to another without code for each type. Their tags are the numbers of the packets' types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NoReturn, TypeAlias
 
+from msgspec import Meta, Struct
+
+from edge.mqtt.fields import MAX_TEXT
 from edge.mqtt.reasons import Reason
 
 V311: Final = 4
@@ -68,28 +73,50 @@ Properties: TypeAlias = Mapping[Property, Any]
 """The properties of a packet. Values are `int`, `str` or `bytes`, as the property has them; that of
 `USER` is a tuple of pairs of texts, and that of `SUBSCRIPTION_ID` a tuple of numbers."""
 
-NO_PROPERTIES: Final[Properties] = MappingProxyType({})
+
+class _NoProperties(dict[Property, Any]):
+    """An empty dictionary, which msgspec encodes as such, and which many packets can share."""
+
+    __slots__ = ()
+
+    def __setitem__(self, *_args: object) -> NoReturn:
+        raise TypeError("these properties are shared")
+
+    __ior__ = setdefault = update = __setitem__
 
 
-class Will(NamedTuple):
+NO_PROPERTIES: Final[Properties] = _NoProperties()
+
+Id: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_ID)]
+Qos: TypeAlias = Annotated[int, Meta(ge=0, le=2)]
+Code: TypeAlias = Annotated[int, Meta(ge=0, le=0xFF)]
+Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
+Binary: TypeAlias = Annotated[bytes, Meta(max_length=MAX_TEXT)]
+
+
+class _Packet(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+class Will(_Packet, frozen=True):
     """The message that the server publishes for a client that is lost."""
 
-    topic: str
-    payload: bytes
-    qos: int = 0
+    topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+    payload: Binary
+    qos: Qos = 0
     retain: bool = False
     properties: Properties = NO_PROPERTIES
 
 
-class Connect(NamedTuple):
+class Connect(_Packet, frozen=True, tag=1):
     """A client's request for a session. `keep_alive` is in seconds; 0 is none."""
 
-    client_id: str
-    version: int = V5
+    client_id: Text
+    version: Annotated[int, Meta(ge=V311, le=V5)] = V5
     clean: bool = True
-    keep_alive: int = 0
-    user_name: str | None = None
-    password: bytes | None = None
+    keep_alive: Annotated[int, Meta(ge=0, le=0xFFFF)] = 0
+    user_name: Text | None = None
+    password: Binary | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
 
@@ -102,7 +129,7 @@ class Connect(NamedTuple):
         return 0 if self.clean else NEVER
 
 
-class ConnAck(NamedTuple):
+class ConnAck(_Packet, frozen=True, tag=2):
     """The answer to `Connect`. For 3.1.1, the codec sends the return code nearest to `reason`."""
 
     session_present: bool
@@ -110,120 +137,136 @@ class ConnAck(NamedTuple):
     properties: Properties = NO_PROPERTIES
 
 
-class Publish(NamedTuple):
+class Publish(_Packet, frozen=True, tag=3):
     """An application message. `id` is 0 at QoS 0; `topic` is empty if an alias stands for it."""
 
-    topic: str
+    topic: Text
     payload: bytes
-    qos: int = 0
+    qos: Qos = 0
     retain: bool = False
     dup: bool = False
-    id: int = 0
+    id: Annotated[int, Meta(ge=0, le=MAX_ID)] = 0
     properties: Properties = NO_PROPERTIES
 
 
-class PubAck(NamedTuple):
+class PubAck(_Packet, frozen=True, tag=4):
     """The acknowledgement of a message at QoS 1."""
 
-    id: int
-    reason: int = 0
+    id: Id
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class PubRec(NamedTuple):
+class PubRec(_Packet, frozen=True, tag=5):
     """The first answer to a message at QoS 2: it was received."""
 
-    id: int
-    reason: int = 0
+    id: Id
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class PubRel(NamedTuple):
+class PubRel(_Packet, frozen=True, tag=6):
     """The release of a message at QoS 2 by its sender."""
 
-    id: int
-    reason: int = 0
+    id: Id
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class PubComp(NamedTuple):
+class PubComp(_Packet, frozen=True, tag=7):
     """The last answer to a message at QoS 2."""
 
-    id: int
-    reason: int = 0
+    id: Id
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class Subscription(NamedTuple):
+class Subscription(_Packet, frozen=True):
     """A filter with its options; `retain_handling` is 0, 1 or 2."""
 
-    filter: str
-    qos: int = 0
+    filter: Text
+    qos: Qos = 0
     no_local: bool = False
     retain_as_published: bool = False
-    retain_handling: int = 0
+    retain_handling: Annotated[int, Meta(ge=0, le=2)] = 0
 
 
-class Subscribe(NamedTuple):
+class Subscribe(_Packet, frozen=True, tag=8):
     """A request to subscribe to filters."""
 
-    id: int
-    subscriptions: tuple[Subscription, ...]
+    id: Id
+    subscriptions: Annotated[tuple[Subscription, ...], Meta(min_length=1)]
     properties: Properties = NO_PROPERTIES
 
 
-class SubAck(NamedTuple):
+class SubAck(_Packet, frozen=True, tag=9):
     """The answer to `Subscribe`, with a reason for each filter."""
 
-    id: int
-    reasons: tuple[int, ...]
+    id: Id
+    reasons: tuple[Code, ...]
     properties: Properties = NO_PROPERTIES
 
 
-class Unsubscribe(NamedTuple):
+class Unsubscribe(_Packet, frozen=True, tag=10):
     """A request to end subscriptions."""
 
-    id: int
-    filters: tuple[str, ...]
+    id: Id
+    filters: Annotated[tuple[Text, ...], Meta(min_length=1)]
     properties: Properties = NO_PROPERTIES
 
 
-class UnsubAck(NamedTuple):
+class UnsubAck(_Packet, frozen=True, tag=11):
     """The answer to `Unsubscribe`, with a reason for each filter, which 3.1.1 does not send."""
 
-    id: int
-    reasons: tuple[int, ...]
+    id: Id
+    reasons: tuple[Code, ...]
     properties: Properties = NO_PROPERTIES
 
 
-class PingReq(NamedTuple):
+class PingReq(_Packet, frozen=True, tag=12):
     """A sign of life of the client."""
 
 
-class PingResp(NamedTuple):
+class PingResp(_Packet, frozen=True, tag=13):
     """The answer to `PingReq`."""
 
 
-class Disconnect(NamedTuple):
+class Disconnect(_Packet, frozen=True, tag=14):
     """The end of a connection; 3.1.1 has it without a reason, and from the client alone."""
 
-    reason: int = 0
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class Auth(NamedTuple):
+class Auth(_Packet, frozen=True, tag=15):
     """A step of an exchange that authenticates the client (MQTT 5.0, section 4.12)."""
 
-    reason: int = 0
+    reason: Code = 0
     properties: Properties = NO_PROPERTIES
 
 
-class Fault(NamedTuple):
+class Fault(_Packet, frozen=True, tag=0):
     """A violation of the protocol, which ends the connection: the reason and a text for people."""
 
     reason: Reason
-    text: str
+    text: Text
 
+
+Input: TypeAlias = (
+    Connect
+    | Publish
+    | PubAck
+    | PubRec
+    | PubRel
+    | PubComp
+    | Subscribe
+    | Unsubscribe
+    | PingReq
+    | Disconnect
+    | Auth
+    | Fault
+)
+"""What the bytes of a client are parsed to."""
 
 Packet: TypeAlias = (
     Connect

@@ -7,6 +7,8 @@ import contextlib
 import ssl
 from typing import Any, Final, Self
 
+from msgspec.structs import replace
+
 from edge.mqtt.codec import PacketParser, encode
 from edge.mqtt.packets import (
     V5,
@@ -85,7 +87,7 @@ class MqttClient:
         found = await cls.open(at, version)
         packet = Connect(client_id, version, user_name=user, password=PASSWORD.encode())
         async with closed_on_error(found):
-            answer = await found.ask(packet._replace(**connect))
+            answer = await found.ask(replace(packet, **connect))
             if answer is None:
                 raise ConnectionError
             assert isinstance(answer, ConnAck), answer

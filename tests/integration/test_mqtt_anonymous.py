@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from edge.mqtt.packets import V5, V311, ConnAck, Connect
 from edge.mqtt.reasons import Reason
@@ -37,9 +38,9 @@ async def test_a_reload_changes_who_anonymous_clients_are(tmp_path: Path, versio
                 await client.ask(anonymous)
                 await client.sync()
                 assert "meter-7" in gateway.command("device", "show", name)
-        assert await refuses(process, anonymous._replace(user_name="old2"))
-        assert await refuses(process, anonymous._replace(user_name="old2", password=b"wrong"))
-        named = anonymous._replace(user_name="old1", password=PASSWORD.encode())
+        assert await refuses(process, replace(anonymous, user_name="old2"))
+        assert await refuses(process, replace(anonymous, user_name="old2", password=b"wrong"))
+        named = replace(anonymous, user_name="old1", password=PASSWORD.encode())
         assert not await refuses(process, named)
         await asyncio.to_thread(devices.revoke, gateway.folder, "old2")
         assert await refuses(process, anonymous)

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from edge.mqtt.packets import (
     NO_PROPERTIES,
@@ -310,7 +311,7 @@ async def test_the_lower_level_applies(
         packet = Publish(topic, b"x", published, id=5 if published else 0)
         if published:
             await one.publish(topic, b"x", published)
-            duplicate = packet._replace(dup=True, id=6)
+            duplicate = replace(packet, dup=True, id=6)
             assert isinstance(await one.ask(duplicate), PubAck | PubRec)
             if published == 2:
                 assert await one.ask(PubRel(6)) == PubComp(6)
@@ -349,7 +350,7 @@ async def test_unfinished_messages_are_sent_again_after_a_reconnection(
         assert other.connack.session_present
         found = [await other.receive() for _ in range(4)]
         assert found.pop(found.index(PubRel(first[1].id)))
-        assert found == [first[number]._replace(dup=True) for number in (0, 2, 3)]
+        assert found == [replace(first[number], dup=True) for number in (0, 2, 3)]
         await other.sync(PubAck(first[0].id), PubAck(first[3].id), PubComp(first[1].id))
         assert await other.ask(PubRec(first[2].id)) == PubRel(first[2].id)
         await other.sync(PubComp(first[2].id))

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from edge.mqtt.codec import encode
 from edge.mqtt.packets import (
@@ -96,7 +97,7 @@ async def ask(client: Client, payload: str, to: str = "gw.example") -> None:
 @VERSIONS
 async def test_a_second_connect_ends_the_connection(process: Process, version: int) -> None:
     async with await MqttClient.connect(process, "pump1", version=version) as client:
-        client.send(FIRST._replace(version=version))
+        client.send(replace(FIRST, version=version))
         await expect_end(client, Reason.PROTOCOL_ERROR)
 
 
@@ -188,7 +189,7 @@ async def test_a_log_in_is_refused(
     process: Process, fields: dict[str, Any], version: int, reason: Reason
 ) -> None:
     async with await MqttClient.open(process, version) as client:
-        connect = Connect("fw", version)._replace(**fields)
+        connect = replace(Connect("fw", version), **fields)
         assert await client.ask(connect) == ConnAck(False, reason)
         assert await client.receive() is None
 
@@ -332,7 +333,8 @@ async def test_a_limit_of_kept_sessions_does_not_count_others(
         await MqttClient.connect(process, "lost1", f"clean{n}", version=version) for n in range(5)
     ]
     clients += [await MqttClient.connect(process, "lost1", f"{n}", **fields) for n in range(3)]
-    connect = Connect("3", user_name="lost1", password=PASSWORD.encode())._replace(**fields)
+    kept = Connect("3", user_name="lost1", password=PASSWORD.encode())
+    connect = replace(kept, **fields)
     async with await MqttClient.open(process, version) as refused:
         answer = await refused.ask(connect)
         assert isinstance(answer, ConnAck)
@@ -340,7 +342,7 @@ async def test_a_limit_of_kept_sessions_does_not_count_others(
             Reason.QUOTA_EXCEEDED if version == V5 else Reason.SERVER_UNAVAILABLE
         )
     async with await MqttClient.open(process, version) as refused:  # a clean one that is to be kept
-        answer = await refused.ask(connect._replace(client_id="clean0"))
+        answer = await refused.ask(replace(connect, client_id="clean0"))
         assert isinstance(answer, ConnAck)
         assert answer.reason is not Reason.SUCCESS
     for client in clients[5:]:
@@ -423,7 +425,7 @@ async def test_nothing_larger_than_the_client_accepts_is_sent(process: Process) 
 
 async def test_the_connack_is_not_sent_if_it_is_too_large(process: Process) -> None:
     async with await MqttClient.open(process) as client:
-        client.send(FIRST._replace(properties={Property.MAXIMUM_PACKET_SIZE: 5}))
+        client.send(replace(FIRST, properties={Property.MAXIMUM_PACKET_SIZE: 5}))
         await client.sync()
 
 
@@ -508,7 +510,7 @@ async def test_limits_before_and_at_the_log_in(tmp_path_factory: Any, version: i
     with gateway.run() as process:
         async with await MqttClient.connect(process, "pump1", "one", version=version) as one:
             async with await MqttClient.open(process, version) as two:
-                answer = await two.ask(FIRST._replace(client_id="two", version=version))
+                answer = await two.ask(replace(FIRST, client_id="two", version=version))
                 assert isinstance(answer, ConnAck)
                 assert answer.reason is (
                     Reason.QUOTA_EXCEEDED if version == V5 else Reason.SERVER_UNAVAILABLE

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from edge.mqtt.packets import (
     V5,
@@ -83,9 +84,9 @@ async def test_a_publication_survives_a_kill_after_each_step(running: Killed) ->
     ant = await running.begin("ant")
     ant.send(packet)  # perhaps it is lost
     ant = await running.return_after_kill("ant")
-    assert await ant.ask(packet._replace(dup=True)) == PubRec(1)
+    assert await ant.ask(replace(packet, dup=True)) == PubRec(1)
     ant = await running.return_after_kill("ant")
-    assert await ant.ask(packet._replace(dup=True)) == PubRec(1)
+    assert await ant.ask(replace(packet, dup=True)) == PubRec(1)
     ant.send(PubRel(1))  # perhaps it is lost
     ant = await running.return_after_kill("ant")
     assert await ant.ask(PubRel(1)) == PubComp(1)
@@ -105,11 +106,11 @@ async def test_an_item_survives_a_kill_after_each_step(running: Killed, filter: 
     await bee.publish(TOPIC, b"21.5", 2)
     offer = await ant.receive()
     assert isinstance(offer, Publish)
-    assert offer._replace(id=0) == Publish(TOPIC, b"21.5", 2)
+    assert replace(offer, id=0) == Publish(TOPIC, b"21.5", 2)
     if filter in SHARES:  # other members do not get it while the session is kept
         assert await cat.subscribe(filter, qos=2) == (2,)
     ant = await running.return_after_kill("ant")
-    assert await ant.receive() == offer._replace(dup=True)
+    assert await ant.receive() == replace(offer, dup=True)
     assert await ant.ask(PubRec(offer.id)) == PubRel(offer.id)
     ant = await running.return_after_kill("ant")
     assert await ant.receive() == PubRel(offer.id)
@@ -130,7 +131,7 @@ async def test_an_answered_message_at_qos_1_is_not_repeated_after_a_kill(running
     offer = await ant.receive()
     assert isinstance(offer, Publish)
     ant = await running.return_after_kill("ant")
-    assert await ant.receive() == offer._replace(dup=True)
+    assert await ant.receive() == replace(offer, dup=True)
     await ant.settle(PubAck(offer.id))
     await (await running.return_after_kill("ant")).settle()
 

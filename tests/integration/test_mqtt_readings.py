@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from edge.mqtt.packets import V5, V311, PubComp, Publish, PubRec, PubRel
 from tests.helpers.gateway import DOMAIN, Gateway
@@ -84,7 +85,7 @@ async def test_a_reading_at_level_2_is_logged_once_across_kills_of_the_gateway(
     with gateway.run() as process:
         async with await MqttClient.connect(process, "plug1", **keep) as plug:
             assert plug.connack.session_present
-            assert await plug.ask(packet._replace(dup=True)) == PubRec(7)
+            assert await plug.ask(replace(packet, dup=True)) == PubRec(7)
             assert await plug.ask(PubRel(7)) == PubComp(7)
             process.kill9()
     with gateway.run() as process:

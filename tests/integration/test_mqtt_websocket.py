@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import paho.mqtt.client as paho
 import pytest
+from msgspec.structs import replace
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge.mqtt.codec import PacketParser, encode
@@ -73,7 +74,7 @@ async def test_messages_pass_between_websocket_and_tcp(
     ):
         assert pump.frames.headers["sec-websocket-protocol"] == "mqtt"
         assert "sec-websocket-extensions" not in pump.frames.headers
-        assert isinstance(await pump.ask(CONNECT._replace(**fields)), ConnAck)
+        assert isinstance(await pump.ask(replace(CONNECT, **fields)), ConnAck)
         for size in (0, 100, 1000, 60_000):
             topic = f"ws/{version}/{size}"
             await meter.subscribe(topic, qos=1)
@@ -138,7 +139,7 @@ async def test_a_text_frame_ends_the_connection(process: Process) -> None:
         await WebSocketClient.open(process) as client,
     ):
         await meter.subscribe("ws/text")
-        assert isinstance(await client.ask(CONNECT._replace(will=will)), ConnAck)
+        assert isinstance(await client.ask(replace(CONNECT, will=will)), ConnAck)
         client.frames.raw.write(frame(TEXT, b"text"))
         answer = await client.receive()
         assert isinstance(answer, Disconnect)
@@ -176,7 +177,7 @@ async def test_a_client_that_closes_is_lost(process: Process) -> None:
         await WebSocketClient.open(process) as client,
     ):
         await meter.subscribe("ws/close")
-        await client.ask(CONNECT._replace(will=will))
+        await client.ask(replace(CONNECT, will=will))
         client.frames.raw.write(frame(CLOSE, b"\x03\xe8"))
         assert await client.receive() is None
         assert client.frames.close_code == 1000
@@ -197,7 +198,7 @@ async def test_a_client_that_does_not_read_gets_all_messages_later(process: Proc
         await WebSocketClient.open(process) as slow,
         await MqttClient.connect(process, "meter1", "fast") as fast,
     ):
-        await slow.ask(CONNECT._replace(client_id="slow"))
+        await slow.ask(replace(CONNECT, client_id="slow"))
         await slow.subscribe("ws/many", qos=1)
         for _ in range(count):
             await fast.publish("ws/many", payload, 1)
@@ -230,11 +231,11 @@ async def test_operators_see_the_transport(secure: tuple[Gateway, Process]) -> N
     gateway, process = secure
     context = ssl.create_default_context(cafile=gateway.ca)
     async with await WebSocketClient.open(process, tls=context) as client:
-        refused = await client.ask(CONNECT._replace(password=b"wrong"))
+        refused = await client.ask(replace(CONNECT, password=b"wrong"))
         assert isinstance(refused, ConnAck)
         assert refused.reason is Reason.BAD_USER_NAME_OR_PASSWORD
     async with await WebSocketClient.open(process, V311, tls=context) as client:
-        assert isinstance(await client.ask(CONNECT._replace(version=V311)), ConnAck)
+        assert isinstance(await client.ask(replace(CONNECT, version=V311)), ConnAck)
         assert "mqtt 3.1.1 websocket" in gateway.command("device", "list")
         status = json.loads(gateway.command("status", "--json"))
         assert status["protocols"] == {"mqtt websocket": 1}

@@ -5,8 +5,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import DecodeError
 
-from edge.mqtt.codec import PacketParser, encode_within
+from edge.mqtt.batches import decode_batch, encode_batch
+from edge.mqtt.codec import PacketParser, encode, encode_within
 from edge.mqtt.decode import CLIENT_AUTH, CLIENT_ENDS, REASONS, SERVER_AUTH, SERVER_ENDS
 from edge.mqtt.packets import (
     V5,
@@ -163,10 +165,12 @@ FROM_SERVER: tuple[Kind, ...] = (
 
 
 @st.composite
-def packets(draw: Draw) -> list[Sent]:
+def packets(draw: Draw, from_client: bool | None = None) -> list[Sent]:
     """Draw packets of one version and direction; those of a client begin with CONNECT,
     and a DISCONNECT is the last."""
-    context = Sent(PingReq(), draw(st.sampled_from([V5, V311])), draw(st.booleans()))
+    if from_client is None:
+        from_client = draw(st.booleans())
+    context = Sent(PingReq(), draw(st.sampled_from([V5, V311])), from_client)
     kinds = FROM_CLIENT if context.from_client else FROM_SERVER
     if context.version == V311:
         kinds = tuple(k for k in kinds if k is not auth and (k is not disconnect or context[2]))
@@ -196,15 +200,20 @@ def test_a_packet_for_a_small_peer_has_no_more_bytes(sent: list[Sent], max_bytes
             assert type(found) is type(each.packet)
 
 
-@st.composite
-def mutated(draw: Draw) -> bytes:
-    """Draw packets with a few bytes replaced, added or removed."""
-    drawn = draw(st.one_of(packets(), st.lists(st.sampled_from([*PACKETS.values()]), min_size=1)))
-    data = bytearray(encode_all(drawn))
+def mutate(draw: Draw, whole: bytes) -> bytes:
+    """Replace, add or remove a few bytes."""
+    data = bytearray(whole)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
         data[at : at + draw(st.integers(0, 2))] = draw(st.binary(max_size=2))
     return bytes(data)
+
+
+@st.composite
+def mutated(draw: Draw) -> bytes:
+    """Draw packets with a few changed bytes."""
+    drawn = draw(st.one_of(packets(), st.lists(st.sampled_from([*PACKETS.values()]), min_size=1)))
+    return mutate(draw, encode_all(drawn))
 
 
 @given(mutated(), st.integers(0, 255), st.integers(0, 255))
@@ -219,3 +228,31 @@ def test_splits_make_no_difference_to_faults(data: bytes, cuts: list[int], versi
     assert feed_all(split, pieces(data, cuts)) == found
     assert split.version == whole.version
     assert not any(isinstance(item, Fault) for item in found[:-1])
+
+
+@st.composite
+def batches(draw: Draw) -> bytes:
+    """Draw a batch of what a client sends, which may have a few changed bytes."""
+    data = encode_batch([each.packet for each in draw(packets(from_client=True))])
+    return mutate(draw, data) if draw(st.booleans()) else data
+
+
+@given(mutated(), packets(from_client=True), st.sampled_from([V5, V311]))
+def test_what_is_parsed_comes_back_from_a_batch(
+    data: bytes, sent: list[Sent], version: int
+) -> None:
+    found = PacketParser(1000, version).feed(data) + new_parser(sent[0]).feed(encode_all(sent))
+    assert repr(decode_batch(encode_batch(found))) == repr(found)  # with the types of all values
+
+
+@given(batches() | st.binary())
+def test_a_batch_has_only_what_a_client_can_send(data: bytes) -> None:
+    try:
+        items = decode_batch(data)
+    except DecodeError:
+        return
+    for item in items:
+        if not isinstance(item, Fault):
+            version = item.version if isinstance(item, Connect) else V5
+            parser = PacketParser(100_000, 0 if isinstance(item, Connect) else version)
+            assert repr(parser.feed(encode(item, version))) == repr([item])

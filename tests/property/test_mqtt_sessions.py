@@ -17,6 +17,7 @@ from typing import Any, Final
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from edge import topics
 from edge.config.limits import Limits
@@ -68,7 +69,7 @@ LIMITS: Final = Limits(
 DISCONNECT: Final = 0xE0
 """The first byte of an answer that ends the connection (`answers.end`)."""
 
-ANSWERS: Final = {
+ANSWERS: Final[dict[type, tuple[type[Any], ...]]] = {
     Publish: (PubAck, PubRec),
     PubRec: (PubRel,),
     PubRel: (PubComp,),
@@ -120,14 +121,14 @@ PACKETS: Final = st.one_of(
 def legal(packet: Any, version: int) -> Any:
     """Return a packet of a client as it can be encoded in its version."""
     if version == V311:
-        packet = packet._replace(properties=NO_PROPERTIES)
+        packet = replace(packet, properties=NO_PROPERTIES)
     if isinstance(packet, Publish):
-        packet = packet if packet.qos else packet._replace(dup=False, id=0)
+        packet = packet if packet.qos else replace(packet, dup=False, id=0)
         if not packet.topic and Property.TOPIC_ALIAS not in packet.properties:
-            packet = packet._replace(topic="a")
+            packet = replace(packet, topic="a")
     if isinstance(packet, Subscribe) and version == V311:
         plain = tuple(Subscription(one.filter, one.qos) for one in packet.subscriptions)
-        packet = packet._replace(subscriptions=plain)
+        packet = replace(packet, subscriptions=plain)
     return packet
 
 

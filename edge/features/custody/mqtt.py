@@ -36,11 +36,11 @@ REASONS: Final = {
 def publish(context: Context, packet: Publish, peer: Peer) -> Work:
     """Publish a message: at QoS 0 at once and without an answer, at QoS 1 before the PUBACK; at QoS
     2 the PUBREC says that it is in custody."""
-    topic, payload, qos, retain, _dup, id, properties = packet
-    attributes = publications.attributes(qos, retain, properties)
+    payload, qos, id, properties = packet.payload, packet.qos, packet.id, packet.properties
+    attributes = publications.attributes(qos, packet.retain, properties)
     target = (
         context.hooks.destinations[AddressKind.NODE],
-        Jid("", pubsub_service(context.domain), topic),
+        Jid("", pubsub_service(context.domain), packet.topic),
     )
     if qos == 0:
         return _publish_once(context, *target, payload, attributes)

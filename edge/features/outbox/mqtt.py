@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from edge.engine.dispatch.encoding import unpack
 from edge.engine.dispatch.hooks import Context, Hooks, Work
 from edge.engine.rules.access import Sender
@@ -35,7 +37,7 @@ from edge.mqtt.packets import (
 from edge.mqtt.reasons import FAILURE, Reason
 from edge.routing.mqtt import MqttHooks, Peer
 
-REQUESTS: Final = {
+REQUESTS: Final[dict[type, RequestKind]] = {
     PubAck: RequestKind.ACKNOWLEDGED,
     PubRec: RequestKind.ASSURED,
     PubComp: RequestKind.DELIVER,
@@ -83,7 +85,7 @@ def request(
     if not isinstance(publication, Publish):
         return None
     qos = 2 if request.request is RequestKind.ASSURED else 1
-    return publication._replace(qos=qos, dup=request.is_repeated, id=id)
+    return replace(publication, qos=qos, dup=request.is_repeated, id=id)
 
 
 def discard(context: Context, request: QosRequest, tx: Transaction, sender: Sender) -> bytes:

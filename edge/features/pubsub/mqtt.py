@@ -97,22 +97,26 @@ def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
 def _subscribe(
     context: Context, tx: Transaction, sender: Sender, wanted: Subscription, identifier: int
 ) -> int:
-    filter, qos, no_local, retain_as_published, retain_handling = wanted
     if not access.may_use_services(sender, context.trusted_domains):
         raise PubsubError(PubsubReason.FORBIDDEN, destinations.UNTRUSTED)
-    handling = RetainHandling(retain_handling)
-    options = DeliveryOptions(no_local, retain_as_published, handling, True, identifier)
+    options = DeliveryOptions(
+        wanted.no_local,
+        wanted.retain_as_published,
+        RetainHandling(wanted.retain_handling),
+        True,
+        identifier,
+    )
     subscriptions.subscribe(
         context,
         tx,
         sender,
-        _target(context, filter),
+        _target(context, wanted.filter),
         sender.full,
-        {QOS: [str(qos)]},
+        {QOS: [str(wanted.qos)]},
         secrets.token_hex(SUBID_BYTES),
         options,
     )
-    return qos
+    return wanted.qos
 
 
 def _target(context: Context, text: str) -> Target:

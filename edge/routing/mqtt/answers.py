@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from edge.engine.dispatch.hooks import Context
 from edge.errors import ServiceError
 from edge.jid import AddressError, AddressReason
@@ -47,7 +49,7 @@ def explained(peer: Peer, packet: PubAck | PubRec | SubAck, text: str) -> bytes:
     """Encode an answer with a text that says why a request is refused, as far as the client accepts
     it; return b"" if the answer is larger than the client accepts."""
     if text and peer.explains:
-        packet = packet._replace(properties={Property.REASON_STRING: text})
+        packet = replace(packet, properties={Property.REASON_STRING: text})
     return encode_within(packet, peer.version, peer.max_packet)
 
 

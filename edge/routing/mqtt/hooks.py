@@ -51,7 +51,7 @@ DiscardHook: TypeAlias = Callable[[Context, Any, Transaction, Sender], bytes]
 class MqttHooks(Registry):
     """The registry of MQTT's hooks, which features add to and sessions read."""
 
-    handlers: dict[type[Any], Handler] = field(default_factory=dict)
+    handlers: dict[type, Handler] = field(default_factory=dict)
     """Handlers of the packets of clients that have a session, by type."""
     packets: dict[type[Any], PacketMaker] = field(default_factory=dict)
     """Makers of packets, by the type of the message."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from edge.mqtt.packets import Property, Publish, PubRel
 
 MOST: Final = 16
@@ -42,7 +44,7 @@ class ReceivedAliases:
             return packet
         if alias not in self._topics:
             raise UnknownAlias
-        return packet._replace(topic=self._topics[alias])
+        return replace(packet, topic=self._topics[alias])
 
 
 class SentAliases:
@@ -77,7 +79,7 @@ class SentAliases:
         else:
             return packet
         properties = {**packet.properties, Property.TOPIC_ALIAS: alias}
-        return packet._replace(topic=topic, properties=properties)
+        return replace(packet, topic=topic, properties=properties)
 
     def confirm(self) -> None:
         """Record that the last publication is sent."""

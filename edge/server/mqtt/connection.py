@@ -122,8 +122,12 @@ class MqttConnection(Connection[Input, MqttSession]):
         elif self._rate_limiter.is_paused(self):
             return False
         else:
-            filters = item[1] if isinstance(item, (Subscribe, Unsubscribe)) else ()
-            self._rate_limiter.count_request(len(filters) or 1)
+            filters = 1
+            if isinstance(item, Subscribe):
+                filters = len(item.subscriptions)
+            elif isinstance(item, Unsubscribe):
+                filters = len(item.filters)
+            self._rate_limiter.count_request(filters)
             if isinstance(item, Auth):
                 self._authenticate_again(session, item)
             else:

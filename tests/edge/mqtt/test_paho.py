@@ -237,7 +237,7 @@ def test_the_client_publishes(connected: Server, qos: int, size: int) -> None:
 def test_the_client_receives(connected: Server, qos: int, size: int) -> None:
     own = of_version({**MESSAGE, Property.SUBSCRIPTION_ID: (1, 268_435_455)}, connected)
     packet = Publish("plant1/\u20ac", bytes(size), qos, True, bool(qos), 9 if qos else 0, own)
-    message = ("message", *packet[:3], True, bool(qos), packet.id, own)
+    message = ("message", packet.topic, packet.payload, packet.qos, True, bool(qos), packet.id, own)
     events = connected.send(packet)
     if qos == 1:
         assert connected.receive() == PubAck(9)

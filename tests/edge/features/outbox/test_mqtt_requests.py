@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from edge.engine.dispatch.item_attributes import ItemAttributes
 from edge.engine.sessions.sessions import Declaration
@@ -56,7 +57,7 @@ def test_an_expired_message_that_was_sent_is_repeated(gateway: Gateway) -> None:
     gateway.clock.service += 61
     connect(gateway)
     left = {**first.properties, Property.MESSAGE_EXPIRY: 0}
-    assert packet(gateway) == first._replace(dup=True, properties=left)
+    assert packet(gateway) == replace(first, dup=True, properties=left)
 
 
 def test_an_expired_message_that_was_not_sent_has_no_packet(gateway: Gateway) -> None:
