@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from edge.mqtt.reasons import Reason
@@ -186,6 +187,7 @@ def encode_text(value: str) -> bytes:
     return encode_binary(value.encode())
 
 
-def encode_pair(value: tuple[str, str]) -> bytes:
+def encode_pair(value: Sequence[str]) -> bytes:
     """Encode a pair of texts; raise as `encode_text`."""
-    return encode_text(value[0]) + encode_text(value[1])
+    name, text = value
+    return encode_text(name) + encode_text(text)
