@@ -138,7 +138,7 @@ class PacketParser:
             parsed = self._parse(data, items)
         except ProtocolFault as fault:
             self._ended = True
-            items.append(Fault(fault.reason, fault.text))
+            items.append(Fault(fault.reason, fault.text, self.version))
             return items
         if parsed < len(data):
             buffer += memoryview(data)[parsed:]

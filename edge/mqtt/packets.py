@@ -246,10 +246,12 @@ class Auth(_Packet, frozen=True, tag=15):
 
 
 class Fault(_Packet, frozen=True, tag=0):
-    """A violation of the protocol, which ends the connection: the reason and a text for people."""
+    """A violation of the protocol, which ends the connection: the reason, a text for people, and
+    the version of the answer; that is 0 if the first packet does not tell it."""
 
     reason: Reason
     text: Text
+    version: Annotated[int, Meta(ge=0, le=V5)] = 0
 
 
 Input: TypeAlias = (

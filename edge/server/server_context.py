@@ -20,9 +20,7 @@ from edge.server.admission import Admission
 from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
 from edge.server.tls import TlsContexts, TlsServer
-
-READ_BYTES: Final = 32 * 1024
-"""Bytes of the read buffer that all connections share; asyncio would allocate 256 KiB per read."""
+from edge.server.wire import WireContext
 
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two calls of `PeerCheck.check_peer` for each session that waits for its peer."""
@@ -59,7 +57,7 @@ class ServerContext:
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
         returning_bytes: bytes of messages of ended sessions that wait to be routed again.
-        buffer: the read buffer of all connections.
+        wires: what the wires share.
         hashing: the thread that hashes passwords and prepares `OffloadedWork`.
     """
 
@@ -86,7 +84,7 @@ class ServerContext:
         self.unacknowledged_bytes = 0
         self.returning_bytes = 0
         self.loop = asyncio.get_running_loop()
-        self.buffer = memoryview(bytearray(READ_BYTES))
+        self.wires = WireContext(settings.limits)
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
         self.throttle = LoginThrottle(settings.limits)
         self._to_flush: list[Flushable] = []

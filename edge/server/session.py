@@ -46,7 +46,10 @@ class SessionConnection(Protocol):
 
     closed: bool
     written: int
-    transport: ClassVar[str]
+
+    @property
+    def transport(self) -> str:
+        """What carries the protocol; empty for TCP, with or without TLS."""
 
     @property
     def address(self) -> str | None:

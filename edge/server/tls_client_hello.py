@@ -8,11 +8,10 @@ continue without a protocol. A client that offers no protocol is accepted.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
-from edge.server.connection import Connection
-from edge.server.refusal_counters import RefusalCounters
 from edge.server.tls import Hello
+from edge.server.wire import Wire
 
 HELLO_BYTES: Final = 16 * 1024
 """Maximum bytes of a ClientHello, above which the connection is aborted; one with the longest keys
@@ -34,10 +33,10 @@ class Incomplete(Exception):
 
 
 class ClientHelloReader(asyncio.BufferedProtocol):
-    """An asyncio protocol that reads the first bytes from a client, before `Connection` takes over.
+    """An asyncio protocol that reads the first bytes from a client, before `Wire` takes over.
 
-    A ClientHello starts TLS on the connection. Unless the port is for direct TLS only, any other
-    input is passed to the connection unchanged. So a protocol's own input must not begin with the
+    A ClientHello starts TLS on the wire. Unless the port is for direct TLS only, any other
+    input is passed to the wire unchanged. So a protocol's own input must not begin with the
     first byte of a TLS record.
 
     Args:
@@ -47,14 +46,12 @@ class ClientHelloReader(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: Connection[Any, Any],
-        counters: RefusalCounters,
+        wire: Wire,
         alpn: str,
         *,
         only_tls: bool,
     ) -> None:
-        self._connection = connection
-        self._counters = counters
+        self._wire = wire
         self._alpn = alpn
         self._transport: asyncio.Transport | None = None
         self._hello = ClientHello()
@@ -62,16 +59,16 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         self._refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the transport to the connection, which expects TLS if `only_tls` is set."""
+        """Pass the transport to the wire, which expects TLS if `only_tls` is set."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
         if self._is_tls:
-            self._connection.expect_direct_tls()
-        self._connection.connection_made(transport)
+            self._wire.expect_direct_tls()
+        self._wire.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer that all connections share: it is consumed before the next read."""
-        return self._connection.get_buffer(sizehint)
+        """Return the buffer that all wires share: it is consumed before the next read."""
+        return self._wire.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Read until the ClientHello is complete, and no further."""
@@ -79,14 +76,14 @@ class ClientHelloReader(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         hello = self._hello
-        hello.data += self._connection.get_buffer(nbytes)[:nbytes]
+        hello.data += self._wire.get_buffer(nbytes)[:nbytes]
         if not self._is_tls:
             if not hello.data.startswith(_HANDSHAKE):
-                transport.set_protocol(self._connection)
-                self._connection.buffer_updated(nbytes)
+                transport.set_protocol(self._wire)
+                self._wire.buffer_updated(nbytes)
                 return
             self._is_tls = True
-            self._connection.expect_direct_tls()
+            self._wire.expect_direct_tls()
         try:
             offered = hello.offered_protocols()
         except Incomplete:
@@ -100,18 +97,18 @@ class ClientHelloReader(asyncio.BufferedProtocol):
             transport.write(REFUSAL)
             transport.close()
         else:
-            self._connection.start_direct_tls(Hello(bytes(hello.data), self._alpn))
+            self._wire.start_direct_tls(Hello(bytes(hello.data), self._alpn))
 
     def _refuse(self) -> None:
         self._refused = True
-        self._counters.add("tls", source=self._connection.peer)
+        self._wire.handler.refuse("tls")
 
     def connection_lost(self, error: Exception | None) -> None:
         """Close the connection."""
-        if self._hello.data and not self._refused and not self._connection.closed:
+        if self._hello.data and not self._refused and not self._wire.closed:
             self._refuse()  # the ClientHello is incomplete
         self._transport = None
-        self._connection.connection_lost(error)
+        self._wire.connection_lost(error)
 
 
 class ClientHello:

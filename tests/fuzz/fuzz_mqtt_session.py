@@ -63,11 +63,13 @@ from edge.mqtt.packets import (
 from edge.mqtt.reasons import FAILURE
 from edge.server.login import PLAIN_KEYS
 from edge.server.mqtt.connection import MqttConnection
+from edge.server.mqtt.packet_input import PacketInput
 from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
+from edge.server.wire import Wire
 from tests.helpers.mqtt_packets import PACKETS
 from tests.helpers.store import BOUNDS, DOMAIN, Clock, new_database
 
@@ -201,10 +203,10 @@ class _Socket:
         """Set an option."""
 
 
-class _Wire(asyncio.Transport):
+class _Transport(asyncio.Transport):
     """The gateway's transport of a connection. What it writes is read at once."""
 
-    def __init__(self, protocol: MqttConnection, take: Callable[[bytes], None]) -> None:
+    def __init__(self, protocol: Wire, take: Callable[[bytes], None]) -> None:
         super().__init__({"peername": ("192.0.2.1", 1883), "socket": _Socket()})
         self._protocol = protocol
         self._take = take
@@ -254,7 +256,7 @@ class _Client:
         self._site = site
         self._account = account
         self._version = version
-        self._wire: _Wire | None = None
+        self._wire: _Transport | None = None
         self._pending: list[Packet] = []
 
     def send(self, data: bytes) -> None:
@@ -284,7 +286,7 @@ class _Client:
         self._in_flight = set[int]()
         self._pending.clear()
         self._is_connected = self._has_ended = False
-        self._wire = _Wire(self._site.accept(), self._take)
+        self._wire = _Transport(self._site.accept(), self._take)
 
     def lose(self) -> None:
         """Lose the connection."""
@@ -398,9 +400,11 @@ class _Site:
         )
         return cls(_Store(writer, reader, clock, BOUNDS, guard), clock, path)
 
-    def accept(self) -> MqttConnection:
+    def accept(self) -> Wire:
         """Return the gateway's end of a new connection."""
-        return MqttConnection(self.context, self._tls, self.registry, self._traffic)
+        wire = Wire(self.context.wires, PacketInput(), self._tls)
+        MqttConnection(self.context, wire, self.registry, self._traffic)
+        return wire
 
     def handle_event(self, kind: bytes, client: _Client) -> None:
         """Let time pass, or an event happen to a client."""

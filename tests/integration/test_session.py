@@ -13,7 +13,9 @@ import pytest
 
 from edge.server.mqtt.connection import MqttConnection
 from edge.server.session import Session
+from edge.server.wire import Wire
 from edge.server.xmpp.connection import XmppConnection
+from edge.server.xmpp.stream_input import StreamInput
 from edge.xmpp import parser
 from tests.helpers.garbage import no_garbage_collection
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
@@ -130,7 +132,7 @@ def parts_of_sessions(gateway: InProcessGateway) -> list[object]:
         if isinstance(one, asyncio.Transport):
             return (one.get_extra_info("sockname") or ("", 0))[1] in ports
         is_server = isinstance(one, SSLProtocol) and one._server_side
-        return is_server or isinstance(one, XmppConnection | MqttConnection | Session)
+        return is_server or isinstance(one, Wire | XmppConnection | MqttConnection | Session)
 
     return [one for one in gc.get_objects() if is_part(one)]
 
@@ -213,7 +215,9 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
 def has_expat(gateway: InProcessGateway) -> bool:
     (connection,) = gateway.listener._registry._connections
     assert isinstance(connection, XmppConnection)
-    return connection._parser._expat is not parser._NO_EXPAT
+    stream_input = connection._wire._parser
+    assert isinstance(stream_input, StreamInput)
+    return stream_input._parser._expat is not parser._NO_EXPAT
 
 
 async def test_an_idle_session_has_no_expat(tmp_path: Path) -> None:

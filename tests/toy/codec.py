@@ -13,7 +13,22 @@ class LineParser:
     """Splits a stream of bytes into lines of words; a line that is too long has no words."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    @property
+    def pending(self) -> int:
+        return len(self._rest)
+
+    def set_limit(self, max_bytes: int) -> None:
+        """Keep `MAX_LINE`."""
+
+    def reset(self) -> None:
         self._rest = b""
+
+    def release(self) -> None:
+        """Free nothing."""
+
+    release_if_idle = close = release
 
     def feed(self, data: bytes | memoryview) -> list[list[bytes]]:
         """Return the words of each line that ends in this part of the stream."""

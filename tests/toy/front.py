@@ -21,6 +21,7 @@ from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
 from edge.server.tls import TlsServer
+from edge.server.wire import Wire
 from tests.toy import requests
 from tests.toy.codec import LineParser, encode
 
@@ -46,18 +47,12 @@ class ToySession(Session[list[bytes]]):
 
 
 class ToyConnection(Connection[list[bytes], ToySession]):
-    def __init__(
-        self, context: ServerContext, tls_server: TlsServer, registry: Registry[ToySession]
-    ) -> None:
-        super().__init__(context, tls_server, registry)
-        self._parser = LineParser()
+    def __init__(self, context: ServerContext, wire: Wire, registry: Registry[ToySession]) -> None:
+        super().__init__(context, wire, registry)
         self._is_logging_in = False
 
     def is_waiting(self) -> bool:
         return self._is_logging_in
-
-    def parse(self, data: bytes | memoryview) -> list[list[bytes]]:
-        return self._parser.feed(data)
 
     def handle(self, item: list[bytes]) -> bool:
         words = [word.decode(errors="replace") for word in item]
@@ -109,5 +104,7 @@ class ToyListener(Listener[ToySession]):
         )
         requests.register(context.engine.hooks)
 
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> ToyConnection:
-        return ToyConnection(self._context, tls_server, self._registry)
+    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> Wire:
+        wire = Wire(self._context.wires, LineParser(), tls_server)
+        ToyConnection(self._context, wire, self._registry)
+        return wire

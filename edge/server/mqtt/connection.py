@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeGuard
+from typing import Final, TypeGuard
 
 from edge import sasl
 from edge.engine.dispatch.hooks import Context
@@ -22,7 +22,7 @@ from edge.engine.sessions.session_lifecycle import Bound
 from edge.engine.store.database import Transaction
 from edge.errors import ServiceError, StoreError
 from edge.mqtt import PROTOCOL
-from edge.mqtt.codec import PacketParser, encode, encode_within
+from edge.mqtt.codec import encode, encode_within
 from edge.mqtt.packets import (
     MAX_PACKET,
     NO_PROPERTIES,
@@ -48,17 +48,12 @@ from edge.server.login import CERTIFICATE, PLAIN, BindRefusal, CertificateOwner,
 from edge.server.mqtt import terms
 from edge.server.mqtt.authentication import Authentication
 from edge.server.mqtt.ends import bind_reason, end_reason, refusal_reason, store_reason
+from edge.server.mqtt.packet_input import Input
 from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
-from edge.server.tls import TlsServer
-
-Input: TypeAlias = Packet | Fault
-
-CONNECT_BYTES: Final = 80 * 1024
-"""Maximum bytes of a CONNECT, which has room for the longest client identifier. The number of
-connections that have not logged in is limited, too."""
+from edge.server.wire import Wire
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """Factor of the keep alive after which a silent client is lost (section 3.1.2.10)."""
@@ -69,20 +64,19 @@ class MqttConnection(Connection[Input, MqttSession]):
 
     __slots__ = (
         "_authentication", "_connect", "_is_connecting", "_keep_alive", "_keep_alive_timer",
-        "_max_packet", "_parser", "_traffic",
+        "_max_packet", "_traffic",
     )  # fmt: skip
 
     def __init__(
         self,
         context: ServerContext,
-        tls_server: TlsServer,
+        wire: Wire,
         registry: Registry[MqttSession],
         traffic: Traffic,
     ) -> None:
-        super().__init__(context, tls_server, registry)
+        super().__init__(context, wire, registry)
         self._traffic = traffic
         traffic.connections += 1
-        self._parser = PacketParser(CONNECT_BYTES)
         self._connect: Connect | None = None
         self._authentication: Authentication | None = None
         self._is_connecting = False
@@ -97,12 +91,11 @@ class MqttConnection(Connection[Input, MqttSession]):
         authentication = self._authentication
         return self._is_connecting and (authentication is None or not authentication.is_prompted)
 
-    def parse(self, data: bytes | memoryview) -> Sequence[Input]:
-        """Return the packets that end in this part of the input, and a fault if there is one."""
-        items = self._parser.feed(data)
-        self._traffic.bytes_received += len(data)
+    def receive(self, items: Sequence[Input], size: int) -> None:
+        """Handle the packets that ended in `size` bytes of input, and a fault if there is one."""
+        self._traffic.bytes_received += size
         self._traffic.received += len(items)
-        return items
+        super().receive(items, size)
 
     def handle(self, item: Input) -> bool:
         """Handle a packet, if it has not to wait for the rate limit or, a DISCONNECT, for the
@@ -155,7 +148,7 @@ class MqttConnection(Connection[Input, MqttSession]):
     def _refuse_malformed(self, fault: Fault) -> None:
         """Close the connection. A client of 5.0, or of a version that is not supported, is told why
         (section 3.1.4; MQTT 3.1.1, section 3.1.4)."""
-        version = self._parser.version
+        version = fault.version
         if version == V5 or fault.reason is Reason.UNSUPPORTED_PROTOCOL_VERSION:
             self.send(encode(ConnAck(False, refusal_reason(fault.reason)), version))
         self.close()
@@ -342,7 +335,7 @@ class MqttConnection(Connection[Input, MqttSession]):
             self.close()
             return
         self._bind(session)
-        self._parser.max_bytes = self._limits.stanza_bytes
+        self._wire.set_limit(self._limits.stanza_bytes)
         settings = self._context.settings
         properties = terms.granted(connect, settings, session.full.partition("/")[2])
         if self._authentication is not None:
@@ -386,7 +379,7 @@ class MqttConnection(Connection[Input, MqttSession]):
         if self.closed:
             return
         left = self._keep_alive - (self._context.loop.time() - self.last_input)
-        if left > 0 or not self._reading:  # what is not read may be waiting in the socket
+        if left > 0 or not self._wire.wanted:  # what is not read may be waiting in the socket
             self._set_keep_alive_timer(max(left, 1.0))
         else:
             self._context.refusals.add("keep_alive", source=self.peer)
@@ -411,12 +404,11 @@ class MqttConnection(Connection[Input, MqttSession]):
     def fail(self, reason: Reason, text: str = "") -> None:
         """Send a DISCONNECT with a reason, as far as the client's version has one, and close."""
         self._items.clear()
-        self._unparsed = b""
         if self._session is not None:
             self._session.set_end_name(reason.name.lower())
         if self._session is not None and self._version == V5:
             self._send_within(Disconnect(reason, _explanation(text)))
-        elif self._session is None and self._connect is not None and not self._handshaking:
+        elif self._session is None and self._connect is not None:
             self._send_within(ConnAck(False, refusal_reason(reason), _explanation(text)))
         self.close()
 

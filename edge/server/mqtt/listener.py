@@ -9,11 +9,13 @@ from typing import Final
 from edge.config.load import Address
 from edge.server.listener import Listen, Listener
 from edge.server.mqtt.connection import MqttConnection
+from edge.server.mqtt.packet_input import PacketInput
 from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.wire import Wire
 
 ALPN: Final = "mqtt"
 """The ALPN protocol name of MQTT (IANA's registry)."""
@@ -45,5 +47,6 @@ class MqttListener(Listener[MqttSession]):
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""
-        connection = MqttConnection(self._context, tls_server, self._registry, self._traffic)
-        return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)
+        wire = Wire(self._context.wires, PacketInput(), tls_server)
+        MqttConnection(self._context, wire, self._registry, self._traffic)
+        return ClientHelloReader(wire, ALPN, only_tls=only_tls)

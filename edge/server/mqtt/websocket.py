@@ -16,16 +16,17 @@ from typing import Any, Final
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from edge.config.load import Address
+from edge.mqtt.packets import Fault
 from edge.mqtt.reasons import Reason
 from edge.server.listener import Listen, Listener
-from edge.server.login import Login
-from edge.server.mqtt.connection import CONNECT_BYTES, MqttConnection
+from edge.server.mqtt.connection import MqttConnection
+from edge.server.mqtt.packet_input import CONNECT_BYTES, PacketInput
 from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
-from edge.server.registry import Registry
-from edge.server.server_context import READ_BYTES, ServerContext
-from edge.server.tls import TlsServer
+from edge.server.server_context import ServerContext
+from edge.server.tls import PeerCertificate, TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.wire import READ_BYTES, Parser, Wire, WireContext
 
 ALPN: Final = "http/1.1"
 """The ALPN protocol name of HTTP, by which a WebSocket begins (RFC 7301, section 6)."""
@@ -63,13 +64,14 @@ class WebSocketListener(Listener[MqttSession]):
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS."""
-        connection = WebSocketConnection(self._context, tls_server, self._registry, self._traffic)
-        return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)
+        wire = WebSocketWire(self._context.wires, PacketInput(), tls_server)
+        MqttConnection(self._context, wire, self._registry, self._traffic)
+        return ClientHelloReader(wire, ALPN, only_tls=only_tls)
 
 
-class WebSocketConnection(MqttConnection):
-    """A connection of MQTT over WebSocket. Until its handshake, it is like one that sends no
-    CONNECT: the same limits apply to it."""
+class WebSocketWire(Wire):
+    """The socket of a connection of MQTT over WebSocket. Until the handshake of the WebSocket, the
+    connection is like one that sends no CONNECT: the same limits apply to it."""
 
     transport = "websocket"
 
@@ -77,19 +79,19 @@ class WebSocketConnection(MqttConnection):
 
     def __init__(
         self,
-        context: ServerContext,
+        context: WireContext,
+        parser: Parser,
         tls_server: TlsServer,
-        registry: Registry[MqttSession],
-        traffic: Traffic,
     ) -> None:
-        super().__init__(context, tls_server, registry, traffic)
+        super().__init__(context, parser, tls_server)
         self._http: web.RequestHandler | None = None
         self._frames: FrameTransport | None = None
         self._may_read = asyncio.Event()
         self._early = b""  # what TLS has delivered before its handshake was found to be done
 
-    def begin(self, login: Login) -> None:
+    def _begin_secured(self, certificate: PeerCertificate | None) -> None:
         """Pass what was received to aiohttp, because the transport is known now."""
+        super()._begin_secured(certificate)
         early, self._early = self._early, b""
         if early:
             self._pass_on(early)
@@ -102,9 +104,8 @@ class WebSocketConnection(MqttConnection):
         if self._handshaking:
             self._early += data
         else:
-            self._rate_limiter.count_bytes(nbytes)  # of empty frames, too
             self._pass_on(data)
-            self._update_reading()
+            self.handler.count_bytes(nbytes)  # of empty frames, too
 
     def _pass_on(self, data: bytes) -> None:
         if self.closed or self._transport is None:
@@ -136,7 +137,7 @@ class WebSocketConnection(MqttConnection):
         http, self._http = self._http, None
         if http is not None:
             if self._frames is None and not self.closed:
-                self._context.refusals.add("websocket", source=self.peer)
+                self.handler.refuse("websocket")
             http.connection_lost(error)
         self._may_read.set()
         super().connection_lost(error)
@@ -149,7 +150,7 @@ class WebSocketConnection(MqttConnection):
             return _refusal(404, f"MQTT is at {PATHS[-1]}\n")
         if SUBPROTOCOL not in (name.strip() for name in offered.split(",")):
             return _refusal(400, f"the WebSocket subprotocol must be {SUBPROTOCOL}\n")
-        most = max(self._limits.stanza_bytes, CONNECT_BYTES)
+        most = max(self._context.limits.stanza_bytes, CONNECT_BYTES)
         socket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,), compress=False, autoping=False, max_msg_size=most
         )
@@ -169,17 +170,19 @@ class WebSocketConnection(MqttConnection):
         while not self.closed:
             await self._may_read.wait()
             message = await socket.receive()
+            if self.closed:
+                return
             if message.type is WSMsgType.BINARY:
                 self._handle_bytes(message.data)
             elif message.type in (WSMsgType.PING, WSMsgType.PONG):
-                self._rate_limiter.count_request()
                 if message.type is WSMsgType.PING:
                     await socket.pong(message.data)
-                self._process()
+                self.handler.count_request()
             elif message.type is WSMsgType.TEXT:
-                self._context.refusals.add("websocket", source=self.peer)
+                self.handler.refuse("websocket")
                 frames.close_code = WSCloseCode.UNSUPPORTED_DATA
-                self.fail(Reason.PROTOCOL_ERROR, "only binary frames may be sent")
+                fault = Fault(Reason.PROTOCOL_ERROR, "only binary frames may be sent")
+                self.handler.receive([fault], 0)
             else:
                 return
 
@@ -188,7 +191,7 @@ class WebSocketConnection(MqttConnection):
         for at in range(0, len(data), READ_BYTES):
             part = data[at : at + READ_BYTES]
             self._context.buffer[: len(part)] = part
-            self._rate_limiter.count_bytes(-len(part))  # counted with its frame
+            self.handler.count_bytes(-len(part))  # counted with its frame
             super().buffer_updated(len(part))
 
 

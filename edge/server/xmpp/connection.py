@@ -1,4 +1,4 @@
-"""A device's connection by XMPP: its parser, the negotiation of its stream, and its log-in.
+"""A device's connection by XMPP: the negotiation of its stream, and its log-in.
 
 Until a session is bound, the connection carries out the actions of the stream negotiation, whose
 results go back into the negotiation; after that it passes stanzas to the session. White space that
@@ -8,9 +8,8 @@ keeps a connection alive is accepted.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from edge import jid
 from edge.credentials import Credentials
@@ -22,12 +21,12 @@ from edge.server.connection import Connection
 from edge.server.login import CERTIFICATE, PLAIN_KEYS, BindRefusal, CertificateOwner, Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
-from edge.server.tls import TlsServer
+from edge.server.wire import Wire
 from edge.server.xmpp.errors import stanza_error, stream_error
 from edge.server.xmpp.session import Streams, XmppSession
+from edge.server.xmpp.stream_input import Input
 from edge.xmpp.errors import StanzaError, StreamError
-from edge.xmpp.parser import ParseError, StreamParser
-from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
+from edge.xmpp.stanza import STANZA_NAMES, Stanza
 from edge.xmpp.stream import actions, management
 from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
@@ -42,32 +41,21 @@ ATTEMPT_FAILED: Final = "not-authorized"
 _LOOKED_UP: Final = frozenset({ATTEMPT_FAILED, "credentials-expired", "temporary-auth-failure"})
 """Failure conditions whose cause the store knows; the event log has it, and the peer seldom."""
 
-Input: TypeAlias = Item | StreamError
-"""An item of the stream, or the error after which nothing more can be read."""
-
 
 class XmppConnection(Connection[Input, XmppSession]):
     """A connection of XMPP."""
 
-    __slots__ = ("_negotiation", "_parser", "_streams")
+    __slots__ = ("_negotiation", "_streams")
 
     def __init__(
         self,
         context: ServerContext,
         streams: Streams,
-        tls_server: TlsServer,
+        wire: Wire,
         registry: Registry[XmppSession],
     ) -> None:
-        super().__init__(context, tls_server, registry)
-        limits = self._limits
+        super().__init__(context, wire, registry)
         self._streams = streams
-        self._parser = StreamParser(
-            limits.stranger_stanza_bytes,
-            limits.stanza_depth,
-            limits.stanza_elements,
-            limits.stanza_attributes,
-            envelopes=streams.envelopes,
-        )
         self._negotiation = self._new_negotiation()
 
     def _new_negotiation(self, *, certificate: bool = False) -> Negotiation:
@@ -85,7 +73,7 @@ class XmppConnection(Connection[Input, XmppSession]):
         """Begin the negotiation, or continue it after STARTTLS."""
         certificate = login.certificate is not None
         wanted: list[Action] = []
-        if self._direct:
+        if self._wire.direct:
             self._negotiation = self._new_negotiation(certificate=certificate)
         elif self.secure:
             wanted = self._negotiation.tls_established(certificate=certificate)
@@ -95,19 +83,11 @@ class XmppConnection(Connection[Input, XmppSession]):
 
     def _has_more(self) -> bool:
         """Return whether the peer has sent more than was handled."""
-        return bool(self._items or self._unparsed or self._parser.pending)
+        return bool(self._items or self._wire.pending)
 
     def is_waiting(self) -> bool:
         """Return whether the negotiation waits for a result."""
         return self._negotiation.waiting
-
-    def parse(self, data: bytes | memoryview) -> Sequence[Input]:
-        """Return the items that end in this part of the input, and an error if there is one."""
-        try:
-            return self._parser.feed(data)
-        except ParseError as error:
-            self._unparsed = b""
-            return [*error.items, error]
 
     def handle(self, item: Input) -> bool:
         """Handle an item, if it has not to wait: a stanza for the rate limit, and others for the
@@ -152,11 +132,10 @@ class XmppConnection(Connection[Input, XmppSession]):
                 case actions.Send(data):
                     self.send(data)
                 case actions.RestartStream():
-                    self._parser.reset()
+                    self._wire.reset_parser()
                 case actions.StartTls():
-                    self._parser.reset()
                     self.flush()
-                    self._start_tls()
+                    self._wire.start_tls()
                 case actions.Close():
                     self.close()
                 case actions.Route(stanza) if self._session is not None:
@@ -172,17 +151,13 @@ class XmppConnection(Connection[Input, XmppSession]):
         except StreamError as error:
             self._negotiate(error)
 
-    def release_idle(self) -> None:
-        """Free memory that is needed only while the peer sends."""
-        self._parser.release_if_idle()
-
     def _start_session(self, session: XmppSession, wanted: list[Action]) -> None:
         """Carry out the negotiation's actions `wanted`, then begin or resume a session."""
         self._bind(session)
         self._perform(wanted)
         session.attach(self)
         self._process()
-        self._parser.release()  # most devices send little
+        self._wire.release()  # most devices send little
 
     # Log-in
 
@@ -203,7 +178,7 @@ class XmppConnection(Connection[Input, XmppSession]):
             case actions.LoginSuccess(username):
                 if negotiation.mechanism != CERTIFICATE:
                     login.accept(username)
-                self._parser.set_limit(self._limits.stanza_bytes)
+                self._wire.set_limit(self._limits.stanza_bytes)
             case actions.Resume(previd, h):
                 self._resume(previd, h)
             case actions.Bind():
@@ -296,16 +271,9 @@ class XmppConnection(Connection[Input, XmppSession]):
     def fail(self, error: StreamError) -> None:
         """Send a stream error and close."""
         self._items.clear()
-        self._unparsed = b""
         if self._session is not None:
             self._session.set_end_name(error.condition)
-        # nothing can be sent during a handshake
-        self._perform([actions.Close()] if self._handshaking else self._negotiation.fail(error))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Free the parser, and remove the connection."""
-        self._parser.close()
-        super().connection_lost(error)
+        self._perform(self._negotiation.fail(error))
 
 
 def _bind_error(refusal: BindRefusal) -> StanzaError:

@@ -12,8 +12,10 @@ from edge.server.listener import Listen, Listener
 from edge.server.server_context import ServerContext
 from edge.server.tls import TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.wire import Wire
 from edge.server.xmpp.connection import XmppConnection
 from edge.server.xmpp.session import ResumableSessions, Streams, XmppSession
+from edge.server.xmpp.stream_input import StreamInput
 from edge.xmpp.envelopes import EnvelopeParser
 
 ALPN: Final = "xmpp-client"
@@ -40,9 +42,12 @@ class XmppListener(Listener[XmppSession]):
             Listen("xmpps", "xmpp", "listen_tls", listen_tls, only_tls=True),
         )
         super().__init__(context, ALPN, ports)
-        self._streams = Streams(router, EnvelopeParser(), ResumableSessions())
+        self._streams = Streams(router, ResumableSessions())
+        self._envelopes = EnvelopeParser()
 
     def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection, which may begin with TLS on each port."""
-        connection = XmppConnection(self._context, self._streams, tls_server, self._registry)
-        return ClientHelloReader(connection, self._context.refusals, ALPN, only_tls=only_tls)
+        parser = StreamInput(self._context.settings.limits, self._envelopes)
+        wire = Wire(self._context.wires, parser, tls_server)
+        XmppConnection(self._context, self._streams, wire, self._registry)
+        return ClientHelloReader(wire, ALPN, only_tls=only_tls)

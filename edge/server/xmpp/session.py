@@ -41,7 +41,6 @@ from edge.server.session import Session, SessionConnection, SessionRegistry
 from edge.server.write_tracker import STANZA_OVERHEAD, Token, Unstored, is_own
 from edge.server.xmpp.errors import event_name, stanza_error
 from edge.xmpp import PROTOCOL
-from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
@@ -106,12 +105,10 @@ class Streams(NamedTuple):
     """The parts that all streams of a listener share.
 
     Attributes:
-        envelopes: the parser of plain envelopes.
         resumable: the sessions that can be resumed.
     """
 
     router: Router
-    envelopes: EnvelopeParser
     resumable: ResumableSessions
 
 
