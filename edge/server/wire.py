@@ -161,7 +161,7 @@ class Wire(asyncio.BufferedProtocol):
         """Parse the received bytes, as far as the handler wants them."""
         if self.closed:
             return
-        # TLS may deliver data after reading was paused, and before its handshake is found to be done
+        # TLS may deliver data after reading was paused, and before its handshake counts as done
         if self._unparsed or not self.wanted or self._handshaking:
             self._unparsed += self._context.buffer[:nbytes]
             self._parse()
