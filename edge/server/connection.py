@@ -168,7 +168,7 @@ class Connection(ABC, Generic[T, S]):
 
     @property
     def transport(self) -> str:
-        """What carries the protocol; empty for TCP, with or without TLS."""
+        """The carrier of the protocol; empty for TCP, with or without TLS."""
         return self._wire.transport
 
     @property

@@ -49,7 +49,7 @@ class SessionConnection(Protocol):
 
     @property
     def transport(self) -> str:
-        """What carries the protocol; empty for TCP, with or without TLS."""
+        """The carrier of the protocol; empty for TCP, with or without TLS."""
 
     @property
     def address(self) -> str | None:

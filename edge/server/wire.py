@@ -54,7 +54,7 @@ class Parser(Protocol):
 
 
 class Handler(Protocol):
-    """What a wire passes its input to."""
+    """The receiver of a wire's input."""
 
     def open(self) -> None:
         """Begin: the peer has connected."""
@@ -86,7 +86,7 @@ class Handler(Protocol):
 
 
 class WireContext:
-    """What all wires of an event loop share.
+    """The state that all wires of an event loop share.
 
     Attributes:
         buffer: the read buffer, which is consumed before the next read.
