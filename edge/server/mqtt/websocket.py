@@ -167,7 +167,7 @@ class WebSocketWire(Wire):
 
     async def _receive(self, socket: web.WebSocketResponse, frames: FrameTransport) -> None:
         """Handle messages until one side closes."""
-        while not self.closed:
+        while True:
             await self._may_read.wait()
             message = await socket.receive()
             if self.closed:
