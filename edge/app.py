@@ -57,6 +57,7 @@ from edge.ops.gateway.control import DeviceConnections, ProcessStatus, ReloadRep
 from edge.reload import Change, Reloader
 from edge.routing.xmpp.router import Router
 from edge.server.control_server import ControlServer, present_members, state_reader
+from edge.server.front_processes import FrontProcesses, process_count
 from edge.server.fronts import Front, Fronts
 from edge.server.operator_channel import OperatorRequests
 from edge.server.refusal_counters import RefusalCounters
@@ -291,10 +292,12 @@ class App:
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         refusals = RefusalCounters()
         server = ServerContext(self._folder, settings, store, router.context, refusals)
+        server.front_processes = self._create_front_processes(store, refusals)
         fronts = Fronts(server, self.create_fronts(server, router))
         store.on_answered.append(sealer.wake)
-        meter = WriteMeter(store, settings.flash)
-        beats = HeartbeatSources(store, refusals, clock.run, limits, meter)
+        beats = HeartbeatSources(
+            store, refusals, clock.run, limits, WriteMeter(store, settings.flash)
+        )
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
         stack.push_async_callback(fronts.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
@@ -412,6 +415,16 @@ class App:
             status = BrokerStatus(server, self._mqtt_traffic, state, monitor.check)
             self._run_task(stack, status.run(), "broker status")
 
+    def _create_front_processes(
+        self, store: Store, refusals: RefusalCounters
+    ) -> FrontProcesses | None:
+        settings = self._settings
+        count = process_count(settings.gateway.processes)
+        if not count:
+            return None
+        domain, limits = settings.gateway.domain, settings.limits
+        return FrontProcesses(count, self._folder, domain, limits, store, refusals)
+
     def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
         """Return the fronts that the configuration asks for."""
         settings = self._settings
@@ -429,7 +442,7 @@ class App:
 
     def _create_mqtt_fronts(self, server: ServerContext) -> Iterator[Front]:
         # imported late: without MQTT they take no memory
-        from edge.server.mqtt.listener import MqttListener
+        from edge.server.mqtt.listener import MqttListener, WebSocketListener
         from edge.server.mqtt.traffic import Traffic
 
         settings, traffic = self._settings, Traffic()
@@ -437,9 +450,7 @@ class App:
         if settings.listen_mqtt or settings.listen_mqtt_tls:
             yield MqttListener(server, settings.listen_mqtt, settings.listen_mqtt_tls, traffic)
         if settings.listen_mqtt_ws:
-            from edge.server.mqtt.websocket import WebSocketListener
-
-            yield WebSocketListener(server, settings.listen_mqtt_ws, traffic)
+            yield WebSocketListener(server, settings.listen_mqtt_ws, (), traffic)
 
     def _create_monitor(
         self, store: Store, fronts: Fronts, clock: Clock

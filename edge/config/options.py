@@ -73,6 +73,13 @@ class Gateway(Section, frozen=True, kw_only=True):
     connect to. The gateway adds these to the domain in its certificate, unless that is of another
     CA than the gateway's own."""
 
+    processes: Annotated[
+        Annotated[int, Meta(ge=0, le=4)] | Literal["auto"], option(restart=True)
+    ] = "auto"
+    """Processes for the connections of devices, beside the one that has the database: they do TLS
+    and read and write, each on a core of its own. 0: all in one process. "auto": 0 on one core or
+    with less than 1 GB of memory, else one fewer than there are cores, but at most 4."""
+
 
 class Xmpp(Section, frozen=True, kw_only=True):
     """Connections of devices by XMPP."""

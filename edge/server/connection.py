@@ -139,6 +139,14 @@ class Connection(ABC, Generic[T, S]):
             protocol_tags=self.protocol_tags,
         )
 
+    def stall(self) -> None:
+        """Wait: `_must_wait` asks the wire."""
+
+    def note_left(self) -> None:
+        """Record what has left the write buffers."""
+        if (session := self._session) is not None and session.tracking:
+            session.note_left(self)
+
     def resume_reading(self) -> None:
         """Process the waiting input and read again, unless something else prevents it."""
         if self._items or not self._wire.wanted:
@@ -170,6 +178,11 @@ class Connection(ABC, Generic[T, S]):
     def transport(self) -> str:
         """The carrier of the protocol; empty for TCP, with or without TLS."""
         return self._wire.transport
+
+    @property
+    def allowance(self) -> int:
+        """Bytes that may be on their way to the write buffers."""
+        return self._wire.allowance
 
     @property
     def last_input(self) -> float:
@@ -226,6 +239,7 @@ class Connection(ABC, Generic[T, S]):
         """Begin or resume a session; `Session.attach` must follow."""
         self._session = session
         self._login = None
+        self._wire.allow_ahead()
         self._registry.mark_bound(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -255,7 +269,7 @@ class Connection(ABC, Generic[T, S]):
             tracking.before_flush(output)
         data = b"".join(output)
         output.clear()
-        if self._wire.write(data):
+        if self._wire.write(data, reports=tracking is not None and tracking.awaits_sending):
             self.written += len(data)
             if tracking is not None:
                 tracking.after_flush(self)

@@ -75,6 +75,8 @@ class Fronts:
         addresses: list[tuple[str, Address]] = []
         for front in self._fronts:
             addresses += await front.start()
+        if self._context.front_processes is not None:
+            await self._context.front_processes.start()
         return addresses
 
     @property
@@ -123,6 +125,8 @@ class Fronts:
         """
         prepared = [self._context.prepare_reload()]
         prepared += [front.prepare_reload() for front in self._fronts]
+        if (processes := self._context.front_processes) is not None:
+            prepared.append(lambda: processes.set_limits(self._context.settings.limits))
 
         def apply() -> None:
             for use in prepared:
@@ -139,12 +143,19 @@ class Fronts:
         self._context.lifecycle.stop()
         async with AsyncExitStack() as stack:
             stack.callback(self._context.close)
+            stack.push_async_callback(self._end_processes)
             stack.push_async_callback(self._close, patience)
             for front in self._fronts:
                 stack.callback(front.stop_accepting)
+            if self._context.front_processes is not None:
+                stack.callback(self._context.front_processes.stop_accepting)
 
     async def _close(self, patience: float) -> None:
         closing = (front.close(patience) for front in self._fronts)
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if outcome is not None:
                 raise outcome
+
+    async def _end_processes(self) -> None:
+        if self._context.front_processes is not None:
+            await self._context.front_processes.close()

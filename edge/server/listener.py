@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from edge.config.load import Address
 from edge.ops.gateway.control import ConnectedSession
 from edge.ops.machine.listen_error import listen_error
+from edge.server import socket_side
 from edge.server.fronts import Front
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
-from edge.server.tls import TlsServer
-
-BACKLOG: Final = 512
-"""Maximum connections that the kernel queues while the process is busy: all devices of a site after
-a power cut."""
+from edge.server.socket_side import BACKLOG
+from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.wire import Wire
 
 IDLE_TIME: Final = 30.0
 """Seconds between two checks of all connections; parsers without input since the last check are
@@ -45,15 +44,21 @@ class Listen(NamedTuple):
 
 
 class Listener(Front, Generic[S]):
-    """A front whose devices connect to listening sockets; a protocol adds the connections.
+    """A front whose devices connect to listening sockets, in this process or in front processes; a
+    protocol adds the connections.
 
-    Args:
+    Attributes:
+        sockets: the module that has the protocol's `SocketSide`.
         alpn: the protocol's name in TLS (RFC 7301).
+        transport: what carries the protocol; empty for TCP, with or without TLS.
     """
 
-    def __init__(self, context: ServerContext, alpn: str, wanted: Sequence[Listen]) -> None:
+    sockets: ClassVar[str]
+    alpn: ClassVar[str]
+    transport: ClassVar[str] = ""
+
+    def __init__(self, context: ServerContext, wanted: Sequence[Listen]) -> None:
         self._context = context
-        self._alpn = alpn
         self._wanted = wanted
         self._registry = Registry[S](context.outputs, context.admission)
         self._servers: list[asyncio.Server] = []
@@ -61,16 +66,20 @@ class Listener(Front, Generic[S]):
         context.store.on_room.append(self._registry.resume_reading)
 
     @abstractmethod
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection."""
+    def connect(self, wire: Wire) -> None:
+        """Make the connection of a new wire."""
+
+    @abstractmethod
+    def decoder(self) -> Callable[[bytes], Sequence[Any]]:
+        """Return a function that decodes the items of one connection of a front process."""
 
     async def start(self) -> list[tuple[str, Address]]:
         """Listen and return the bound addresses; raises `ConfigError` if one cannot be bound."""
-        tls_server = await self._context.prepare_logins(self._alpn)
+        await self._context.prepare_logins(self.alpn)
         bound: list[tuple[str, Address]] = []
         for wanted in self._wanted:
             for address in wanted.addresses:
-                found = await self._bind(tls_server, wanted, address)
+                found = await self._bind(wanted, address)
                 bound += ((wanted.name, one) for one in found)
         self._release_idle()
         return bound
@@ -79,24 +88,46 @@ class Listener(Front, Generic[S]):
         self._registry.release_idle()
         self._idle_timer = self._context.loop.call_later(IDLE_TIME, self._release_idle)
 
-    async def _bind(self, tls_server: TlsServer, wanted: Listen, address: Address) -> list[Address]:
+    async def _bind(self, wanted: Listen, address: Address) -> list[Address]:
         """Listen on all addresses of a host, which may be of several families."""
-
-        def protocol() -> asyncio.BaseProtocol:
-            return self.accept(tls_server, only_tls=wanted.only_tls)
-
+        processes = self._context.front_processes
         try:
             server = await self._context.loop.create_server(
-                protocol, address.host, address.port, backlog=BACKLOG
+                self._acceptor(only_tls=wanted.only_tls),
+                address.host,
+                address.port,
+                backlog=BACKLOG,
+                start_serving=processes is None,
             )
         except (OSError, UnicodeError) as error:  # UnicodeError: IDNA refuses the host name
             raise listen_error(wanted.section, wanted.option, address, error) from error
         self._servers.append(server)
+        if processes is not None:
+            numbers = tuple(bound.fileno() for bound in server.sockets)
+            processes.listen(self, numbers, only_tls=wanted.only_tls)
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
+
+    def _acceptor(self, *, only_tls: bool) -> Callable[[], asyncio.BaseProtocol]:
+        """Return the function that makes the protocol of a new connection in this process, which
+        may begin with TLS on each port."""
+        context = self._context
+        if context.front_processes is not None or context.tls is None:
+            return asyncio.Protocol  # the sockets are not accepted from
+        side, tls_server = socket_side.load(self.sockets), context.tls
+
+        def accept() -> ClientHelloReader:
+            wire = side.wire(context.wires, side.parser(context.settings.limits), tls_server)
+            self.connect(wire)
+            return ClientHelloReader(wire, side.alpn, only_tls=only_tls)
+
+        return accept
 
     @property
     def up(self) -> bool:
         """Return whether devices can connect."""
+        processes = self._context.front_processes
+        if processes is not None:
+            return bool(self._servers) and processes.up
         return any(server.is_serving() for server in self._servers)
 
     def used(self) -> dict[str, int]:
@@ -105,6 +136,8 @@ class Listener(Front, Generic[S]):
         unauthenticated = context.admission.unauthenticated
         _, per_source = context.admission.largest_groups()
         handshakes = 0 if context.tls is None else context.tls.active_handshakes
+        if context.front_processes is not None:
+            handshakes = context.front_processes.handshakes
         return {
             "sessions_per_address": per_source,
             "unauthenticated": len(unauthenticated),

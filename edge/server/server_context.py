@@ -17,6 +17,7 @@ from edge.engine.store.group_commit import Store
 from edge.features.accounts.store import known_logins
 from edge.server import tls
 from edge.server.admission import Admission
+from edge.server.front_processes import FrontProcesses
 from edge.server.login_throttle import LoginThrottle
 from edge.server.refusal_counters import RefusalCounters, RefusalLog
 from edge.server.tls import TlsContexts, TlsServer
@@ -53,6 +54,7 @@ class ServerContext:
         outputs: the receivers of what committed units of work send.
         admission: the limits on the numbers of connections and sessions.
         tls: the server's side of TLS, if a front uses it (`prepare_logins`).
+        front_processes: the processes that have the sockets of devices, unless this one has them.
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
         unacknowledged_bytes: unacknowledged bytes of all sessions.
@@ -77,6 +79,7 @@ class ServerContext:
         self.outputs = Outputs()
         self.admission = Admission(settings.limits)
         self.tls: TlsServer | None = None
+        self.front_processes: FrontProcesses | None = None
         self.decoy_secret = b""
         self.refusals = refusals
         self.refusal_log = RefusalLog(store, engine, refusals)
@@ -144,6 +147,8 @@ class ServerContext:
         connections, self._to_flush = self._to_flush, []
         for connection in connections:
             connection.flush()
+        if self.front_processes is not None:
+            self.front_processes.flush()
 
     def schedule_check(self, session: PeerCheck) -> None:
         """Call `session.check_peer` each second until it returns False."""

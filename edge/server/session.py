@@ -48,6 +48,10 @@ class SessionConnection(Protocol):
     written: int
 
     @property
+    def allowance(self) -> int:
+        """Bytes that may be on their way to the write buffers."""
+
+    @property
     def transport(self) -> str:
         """The carrier of the protocol; empty for TCP, with or without TLS."""
 
@@ -296,6 +300,8 @@ class Session(ABC, Generic[R]):
     def _check_own_backlog(self) -> None:
         """End the session if too many of the gateway's own messages are unsent after a flush."""
         limit = OWN_BACKLOG * self._context.settings.limits.send_buffer
+        if self.connection is not None:
+            limit += self.connection.allowance
         if self._writes.own_bytes > limit and self.connection is not None:
             self.connection.flush()
             if self._writes.own_bytes > limit:
@@ -341,12 +347,21 @@ class Session(ABC, Generic[R]):
 
     # Delivery of sent messages
 
+    @property
+    def awaits_sending(self) -> bool:
+        """Whether messages wait until they have left the write buffers."""
+        return bool(self._writes.bytes)
+
     def before_flush(self, output: list[bytes]) -> None:
         """Add what is due to the connection's output, which is about to be written."""
 
     def after_flush(self, connection: SessionConnection) -> None:
         """Record that the connection has written its output."""
         self._writes.mark_flushed(connection.written)
+        self._remove_sent(connection)
+
+    def note_left(self, connection: SessionConnection) -> None:
+        """Record that some of what the connection has written has left its write buffers."""
         self._remove_sent(connection)
 
     def check_peer(self) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 from edge.server.tls import Hello
-from edge.server.wire import Wire
+from edge.server.wire import SocketWire
 
 HELLO_BYTES: Final = 16 * 1024
 """Maximum bytes of a ClientHello, above which the connection is aborted; one with the longest keys
@@ -33,7 +33,7 @@ class Incomplete(Exception):
 
 
 class ClientHelloReader(asyncio.BufferedProtocol):
-    """An asyncio protocol that reads the first bytes from a client, before `Wire` takes over.
+    """An asyncio protocol that reads the first bytes from a client, before `SocketWire` takes over.
 
     A ClientHello starts TLS on the wire. Unless the port is for direct TLS only, any other
     input is passed to the wire unchanged. So a protocol's own input must not begin with the
@@ -46,7 +46,7 @@ class ClientHelloReader(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: SocketWire,
         alpn: str,
         *,
         only_tls: bool,

@@ -53,6 +53,70 @@ class Parser(Protocol):
         """Free all memory, because there is no more input."""
 
 
+class Wire(Protocol):
+    """What carries a connection: a socket of this process, or of another one.
+
+    Attributes:
+        handler: is set before the connection is made, and removed when it is lost.
+        address: the IP address of the peer.
+        direct: whether TLS begins with the first byte.
+        stalled: whether the peer does not read what it is sent.
+        wanted: whether the handler wants input.
+        allowance: bytes of output that may be on their way to the write buffers.
+    """
+
+    allowance: int
+    handler: Handler
+    address: str | None
+    direct: bool
+    stalled: bool
+    wanted: bool
+
+    @property
+    def transport(self) -> str:
+        """What carries the protocol; empty for TCP, with or without TLS."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the peer has sent more than was passed to the handler."""
+
+    def want(self, wanted: bool) -> None:
+        """Pass on no more input, or continue with it."""
+
+    def allow_ahead(self) -> None:
+        """Pass on input before the handler has handled what came before, within a bound."""
+
+    def set_limit(self, max_bytes: int) -> None:
+        """Set the maximum bytes of an item, which is larger after the log-in."""
+
+    def reset_parser(self) -> None:
+        """Parse a new stream from now on."""
+
+    def release(self) -> None:
+        """Free memory that is needed only while the peer sends."""
+
+    def release_if_idle(self) -> None:
+        """Free such memory if the peer has sent nothing since the last call of this method."""
+
+    def start_tls(self) -> None:
+        """Begin TLS after what was written."""
+
+    def write(self, data: bytes, *, reports: bool) -> bool:
+        """Write to the peer; return False if the connection is closed or TLS begins.
+
+        `reports` asks for `Handler.note_left`, unless all has left the write buffers at once.
+        """
+
+    def backlog(self) -> int:
+        """Return the number of bytes in the write buffers; 0 after the connection is lost."""
+
+    def close(self) -> None:
+        """Close when the output is written, within `tls.CLOSE_TIMEOUT` seconds."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
 class Handler(Protocol):
     """The receiver of a wire's input."""
 
@@ -78,6 +142,12 @@ class Handler(Protocol):
     def fail_tls(self, rule: str, reason: str) -> None:
         """Log that TLS has failed, by a rule and a reason (`TlsServer.handshake`)."""
 
+    def stall(self) -> None:
+        """Wait, because the peer does not read."""
+
+    def note_left(self) -> None:
+        """Record that what was written with `reports` has left the write buffers, or a part."""
+
     def resume_reading(self) -> None:
         """Continue, because the peer reads again."""
 
@@ -98,7 +168,7 @@ class WireContext:
         self.buffer = memoryview(bytearray(READ_BYTES))
 
 
-class Wire(asyncio.BufferedProtocol):
+class SocketWire(asyncio.BufferedProtocol):
     """The socket of a connection.
 
     Attributes:
@@ -113,7 +183,7 @@ class Wire(asyncio.BufferedProtocol):
     __slots__ = (
         "_aborted", "_close_timer", "_context", "_feeding", "_handshake", "_handshaking", "_parser",
         "_plain", "_reading", "_stall_timer", "_tls_server", "_transport", "_unparsed", "address",
-        "closed", "direct", "handler", "stalled", "wanted",
+        "allowance", "closed", "direct", "handler", "stalled", "wanted",
     )  # fmt: skip
 
     __deletable__ = ("handler",)
@@ -136,6 +206,7 @@ class Wire(asyncio.BufferedProtocol):
         self._close_timer: asyncio.TimerHandle | None = None
         self.handler: Handler
         self.address: str | None = None
+        self.allowance = 0
         self.closed = False
         self.direct = False
         self.stalled = False
@@ -184,6 +255,7 @@ class Wire(asyncio.BufferedProtocol):
             self._stall_timer = self._context.loop.call_later(
                 self._context.limits.stalled_time, self._transport.abort
             )
+            self.handler.stall()
             self._update_reading()
 
     def resume_writing(self) -> None:
@@ -245,6 +317,9 @@ class Wire(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+    def allow_ahead(self) -> None:
+        """Change nothing: input waits in this wire."""
 
     def set_limit(self, max_bytes: int) -> None:
         """Set the maximum bytes of an item, which is larger after the log-in."""
@@ -323,7 +398,7 @@ class Wire(asyncio.BufferedProtocol):
 
     # Output
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes, *, reports: bool = False) -> bool:
         """Write to the peer; return False if the connection is closed or TLS begins."""
         if self._transport is None or self._handshaking:
             return False

@@ -69,7 +69,7 @@ from edge.server.mqtt.traffic import Traffic
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
-from edge.server.wire import Wire
+from edge.server.wire import SocketWire
 from tests.helpers.mqtt_packets import PACKETS
 from tests.helpers.store import BOUNDS, DOMAIN, Clock, new_database
 
@@ -206,7 +206,7 @@ class _Socket:
 class _Transport(asyncio.Transport):
     """The gateway's transport of a connection. What it writes is read at once."""
 
-    def __init__(self, protocol: Wire, take: Callable[[bytes], None]) -> None:
+    def __init__(self, protocol: SocketWire, take: Callable[[bytes], None]) -> None:
         super().__init__({"peername": ("192.0.2.1", 1883), "socket": _Socket()})
         self._protocol = protocol
         self._take = take
@@ -400,9 +400,9 @@ class _Site:
         )
         return cls(_Store(writer, reader, clock, BOUNDS, guard), clock, path)
 
-    def accept(self) -> Wire:
+    def accept(self) -> SocketWire:
         """Return the gateway's end of a new connection."""
-        wire = Wire(self.context.wires, PacketInput(), self._tls)
+        wire = SocketWire(self.context.wires, PacketInput(), self._tls)
         MqttConnection(self.context, wire, self.registry, self._traffic)
         return wire
 

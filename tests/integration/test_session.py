@@ -13,7 +13,7 @@ import pytest
 
 from edge.server.mqtt.connection import MqttConnection
 from edge.server.session import Session
-from edge.server.wire import Wire
+from edge.server.wire import SocketWire
 from edge.server.xmpp.connection import XmppConnection
 from edge.server.xmpp.stream_input import StreamInput
 from edge.xmpp import parser
@@ -132,7 +132,7 @@ def parts_of_sessions(gateway: InProcessGateway) -> list[object]:
         if isinstance(one, asyncio.Transport):
             return (one.get_extra_info("sockname") or ("", 0))[1] in ports
         is_server = isinstance(one, SSLProtocol) and one._server_side
-        return is_server or isinstance(one, Wire | XmppConnection | MqttConnection | Session)
+        return is_server or isinstance(one, SocketWire | XmppConnection | MqttConnection | Session)
 
     return [one for one in gc.get_objects() if is_part(one)]
 
@@ -215,6 +215,7 @@ async def test_refusals_of_unauthenticated_peers_are_logged(tmp_path: Path) -> N
 def has_expat(gateway: InProcessGateway) -> bool:
     (connection,) = gateway.listener._registry._connections
     assert isinstance(connection, XmppConnection)
+    assert isinstance(connection._wire, SocketWire)
     stream_input = connection._wire._parser
     assert isinstance(stream_input, StreamInput)
     return stream_input._parser._expat is not parser._NO_EXPAT

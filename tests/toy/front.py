@@ -6,6 +6,7 @@ A client sends `login NAME PASSWORD CLIENT SECONDS` and is answered `welcome ADD
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from edge.config.load import Address
@@ -20,10 +21,10 @@ from edge.server.login import BindRefusal, Login
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
-from edge.server.tls import TlsServer
 from edge.server.wire import Wire
 from tests.toy import requests
-from tests.toy.codec import LineParser, encode
+from tests.toy import sockets as toy_sockets
+from tests.toy.codec import encode
 
 
 class ToySession(Session[list[bytes]]):
@@ -98,13 +99,15 @@ class ToyConnection(Connection[list[bytes], ToySession]):
 
 
 class ToyListener(Listener[ToySession]):
+    sockets = toy_sockets.__name__
+    alpn = toy_sockets.ALPN
+
     def __init__(self, context: ServerContext) -> None:
-        super().__init__(
-            context, "toy", [Listen("toy", "toy", "listen", [Address("127.0.0.1", 0)])]
-        )
+        super().__init__(context, [Listen("toy", "toy", "listen", [Address("127.0.0.1", 0)])])
         requests.register(context.engine.hooks)
 
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> Wire:
-        wire = Wire(self._context.wires, LineParser(), tls_server)
+    def connect(self, wire: Wire) -> None:
         ToyConnection(self._context, wire, self._registry)
-        return wire
+
+    def decoder(self) -> Callable[[bytes], Sequence[list[bytes]]]:
+        return toy_sockets.decode

@@ -334,8 +334,8 @@ class MqttConnection(Connection[Input, MqttSession]):
             self.send(outcome)
             self.close()
             return
-        self._bind(session)
         self._wire.set_limit(self._limits.stanza_bytes)
+        self._bind(session)
         settings = self._context.settings
         properties = terms.granted(connect, settings, session.full.partition("/")[2])
         if self._authentication is not None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from edge.config.load import Address
+from edge.mqtt import packets
 from edge.server.listener import Listen, Listener
+from edge.server.mqtt import socket_side
 from edge.server.mqtt.connection import MqttConnection
-from edge.server.mqtt.packet_input import PacketInput
+from edge.server.mqtt.packet_input import Input
 from edge.server.mqtt.session import MqttSession
 from edge.server.mqtt.traffic import Traffic
 from edge.server.server_context import ServerContext
-from edge.server.tls import TlsServer
-from edge.server.tls_client_hello import ClientHelloReader
 from edge.server.wire import Wire
-
-ALPN: Final = "mqtt"
-"""The ALPN protocol name of MQTT (IANA's registry)."""
 
 
 class MqttListener(Listener[MqttSession]):
@@ -30,6 +25,9 @@ class MqttListener(Listener[MqttSession]):
         traffic: counts the traffic of all connections.
     """
 
+    sockets = socket_side.__name__
+    alpn = socket_side.ALPN
+
     def __init__(
         self,
         context: ServerContext,
@@ -37,16 +35,31 @@ class MqttListener(Listener[MqttSession]):
         listen_tls: Sequence[Address],
         traffic: Traffic,
     ) -> None:
-        ports = (
-            Listen("mqtt", "mqtt", "listen", listen),
-            Listen("mqtts", "mqtt", "listen_tls", listen_tls, only_tls=True),
-        )
-        super().__init__(context, ALPN, ports)
+        super().__init__(context, self._ports(listen, listen_tls))
         self._traffic = traffic
         traffic.registries.append(self._registry)
 
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection, which may begin with TLS on each port."""
-        wire = Wire(self._context.wires, PacketInput(), tls_server)
+    def _ports(self, listen: Sequence[Address], listen_tls: Sequence[Address]) -> Sequence[Listen]:
+        return (
+            Listen("mqtt", "mqtt", "listen", listen),
+            Listen("mqtts", "mqtt", "listen_tls", listen_tls, only_tls=True),
+        )
+
+    def connect(self, wire: Wire) -> None:
+        """Make the connection of a new wire."""
         MqttConnection(self._context, wire, self._registry, self._traffic)
-        return ClientHelloReader(wire, ALPN, only_tls=only_tls)
+
+    def decoder(self) -> Callable[[bytes], Sequence[Input]]:
+        """Return a function that decodes the items of one connection of a front process."""
+        return packets.decode
+
+
+class WebSocketListener(MqttListener):
+    """The front for devices by MQTT over WebSocket, with or without TLS on each port."""
+
+    sockets = "edge.server.mqtt.websocket"  # imported only where it is used: it takes 13 MB
+    alpn = "http/1.1"
+    transport = "websocket"
+
+    def _ports(self, listen: Sequence[Address], _listen_tls: Sequence[Address]) -> Sequence[Listen]:
+        return (Listen("mqttws", "mqtt", "listen_ws", listen),)

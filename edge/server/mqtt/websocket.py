@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from edge.config.load import Address
+from edge.mqtt import packets
 from edge.mqtt.packets import Fault
 from edge.mqtt.reasons import Reason
-from edge.server.listener import Listen, Listener
-from edge.server.mqtt.connection import MqttConnection
-from edge.server.mqtt.packet_input import CONNECT_BYTES, PacketInput
-from edge.server.mqtt.session import MqttSession
-from edge.server.mqtt.traffic import Traffic
-from edge.server.server_context import ServerContext
+from edge.server.mqtt.packet_input import CONNECT_BYTES
+from edge.server.mqtt.socket_side import parser
+from edge.server.socket_side import SocketSide
 from edge.server.tls import PeerCertificate, TlsServer
-from edge.server.tls_client_hello import ClientHelloReader
-from edge.server.wire import READ_BYTES, Parser, Wire, WireContext
+from edge.server.wire import READ_BYTES, Parser, SocketWire, WireContext
 
 ALPN: Final = "http/1.1"
 """The ALPN protocol name of HTTP, by which a WebSocket begins (RFC 7301, section 6)."""
@@ -49,27 +44,7 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL + 1)
 """A logger that writes nothing: peers that have not logged in must not fill the journal."""
 
 
-class WebSocketListener(Listener[MqttSession]):
-    """The front for devices by MQTT over WebSocket.
-
-    Args:
-        listen: the addresses, for connections with or without TLS.
-        traffic: counts the traffic of all connections.
-    """
-
-    def __init__(self, context: ServerContext, listen: Sequence[Address], traffic: Traffic) -> None:
-        super().__init__(context, ALPN, (Listen("mqttws", "mqtt", "listen_ws", listen),))
-        self._traffic = traffic
-        traffic.registries.append(self._registry)
-
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection, which may begin with TLS."""
-        wire = WebSocketWire(self._context.wires, PacketInput(), tls_server)
-        MqttConnection(self._context, wire, self._registry, self._traffic)
-        return ClientHelloReader(wire, ALPN, only_tls=only_tls)
-
-
-class WebSocketWire(Wire):
+class WebSocketWire(SocketWire):
     """The socket of a connection of MQTT over WebSocket. Until the handshake of the WebSocket, the
     connection is like one that sends no CONNECT: the same limits apply to it."""
 
@@ -265,3 +240,6 @@ def _frame(first: int, data: bytes) -> bytes:
     if size < 1 << 16:
         return bytes((first, 126)) + size.to_bytes(2) + data
     return bytes((first, 127)) + size.to_bytes(8) + data
+
+
+SIDE: Final = SocketSide(ALPN, WebSocketWire, parser, lambda: packets.encode)

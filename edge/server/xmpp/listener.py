@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from edge.config.load import Address
 from edge.routing.xmpp.router import Router
 from edge.server.listener import Listen, Listener
 from edge.server.server_context import ServerContext
-from edge.server.tls import TlsServer
-from edge.server.tls_client_hello import ClientHelloReader
 from edge.server.wire import Wire
+from edge.server.xmpp import socket_side
 from edge.server.xmpp.connection import XmppConnection
 from edge.server.xmpp.session import ResumableSessions, Streams, XmppSession
-from edge.server.xmpp.stream_input import StreamInput
-from edge.xmpp.envelopes import EnvelopeParser
-
-ALPN: Final = "xmpp-client"
-"""The ALPN protocol name for direct TLS (XEP-0368)."""
+from edge.server.xmpp.stream_input import Input
+from edge.xmpp.transfer import StreamReceiver
 
 
 class XmppListener(Listener[XmppSession]):
@@ -29,6 +23,9 @@ class XmppListener(Listener[XmppSession]):
         listen: the addresses for connections that begin in plain text.
         listen_tls: the addresses for connections that begin with TLS.
     """
+
+    sockets = socket_side.__name__
+    alpn = socket_side.ALPN
 
     def __init__(
         self,
@@ -41,13 +38,13 @@ class XmppListener(Listener[XmppSession]):
             Listen("xmpp", "xmpp", "listen", listen),
             Listen("xmpps", "xmpp", "listen_tls", listen_tls, only_tls=True),
         )
-        super().__init__(context, ALPN, ports)
+        super().__init__(context, ports)
         self._streams = Streams(router, ResumableSessions())
-        self._envelopes = EnvelopeParser()
 
-    def accept(self, tls_server: TlsServer, *, only_tls: bool) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection, which may begin with TLS on each port."""
-        parser = StreamInput(self._context.settings.limits, self._envelopes)
-        wire = Wire(self._context.wires, parser, tls_server)
+    def connect(self, wire: Wire) -> None:
+        """Make the connection of a new wire."""
         XmppConnection(self._context, self._streams, wire, self._registry)
-        return ClientHelloReader(wire, ALPN, only_tls=only_tls)
+
+    def decoder(self) -> Callable[[bytes], Sequence[Input]]:
+        """Return a function that decodes the items of one connection of a front process."""
+        return StreamReceiver().decode

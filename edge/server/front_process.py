@@ -1,0 +1,230 @@
+"""A front process: it has the sockets of devices, and does TLS, parsing and writing for the core.
+
+It has no database, no rights and no secret but the key of the gateway's certificate. What peers
+send before they have logged in is parsed here. It is started with one end of a socket pair as
+standard input, over which the core says what it listens on (`messages.Begin`), and ends when the
+core closes the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from edge.config.limits import Limits
+from edge.server import socket_side
+from edge.server.link.batches import Batches
+from edge.server.link.linked_handler import LinkedHandler
+from edge.server.link.messages import (
+    VERSION,
+    Abort,
+    Begin,
+    Close,
+    Credit,
+    Figures,
+    Limit,
+    Listening,
+    Ready,
+    Release,
+    Reset,
+    SetLimit,
+    StartTls,
+    StopAccepting,
+    ToConnection,
+    Write,
+    decode_from_core,
+)
+from edge.server.socket_side import BACKLOG
+from edge.server.tls import TlsContexts, TlsServer
+from edge.server.tls_client_hello import ClientHelloReader
+from edge.server.wire import WireContext
+
+CHECK_TIME: Final = 1.0
+"""Seconds between two checks of what has left the write buffers."""
+
+IDLE_CHECKS: Final = 30
+"""Checks between two of all connections; parsers without input since the last one are freed."""
+
+GC_THRESHOLD: Final = 20_000
+"""New objects until a garbage collection, as in the core."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+class FrontProcess:
+    """The connections of this process."""
+
+    def __init__(self, stop: Callable[[Exception | None], None]) -> None:
+        self._stop = stop
+        self.link = Batches(self._on_batch, self._on_pause, stop)
+        self._loop = asyncio.get_running_loop()
+        self._context: WireContext | None = None
+        self._tls: TlsServer | None = None
+        self._servers: list[asyncio.Server] = []
+        self._handlers: dict[int, LinkedHandler] = {}
+        self._next = 0
+        self._handshakes = self._bad_certificates = 0
+        self._checks = 0
+        self._is_paused = False
+
+    # From the core
+
+    def _on_batch(self, data: memoryview) -> None:
+        for message in decode_from_core(data):
+            if isinstance(message, Begin | Limit | StopAccepting):
+                self._control(message)
+            elif (handler := self._handlers.get(message.connection)) is not None:
+                _act(handler, message)
+
+    def _control(self, message: Begin | Limit | StopAccepting) -> None:
+        if isinstance(message, Begin):
+            self._loop.create_task(self._begin(message)).add_done_callback(self._on_begun)
+        elif isinstance(message, Limit):
+            if self._context is not None:
+                self._context.limits = msgspec.convert(message.limits, Limits)
+        else:
+            for server in self._servers:
+                server.close()
+
+    def _on_pause(self, is_paused: bool) -> None:
+        """Pass on no input while the core does not read; what passes for a moment is bounded by
+        the credits."""
+        self._is_paused = is_paused
+        for handler in self._handlers.values():
+            handler.pause(is_paused)
+
+    # Begin
+
+    async def _begin(self, begin: Begin) -> None:
+        if begin.version != VERSION:
+            raise ValueError(f"the core speaks version {begin.version}, and not {VERSION}")
+        limits = msgspec.convert(begin.limits, Limits)
+        self._context = context = WireContext(limits)
+        contexts = TlsContexts(Path(begin.folder), begin.domain, self._count_bad_certificate)
+        self._tls = TlsServer(contexts, limits)
+        for place, listening in enumerate(begin.listening):
+            await self._listen(place, listening, context, self._tls)
+        self._loop.call_later(CHECK_TIME, self._check)
+        self.link.send(Ready(VERSION))
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+
+    def _on_begun(self, task: asyncio.Task[None]) -> None:
+        error = task.exception()
+        if isinstance(error, Exception):
+            self._stop(error)
+
+    def _count_bad_certificate(self) -> None:
+        self._bad_certificates += 1
+
+    async def _listen(
+        self, place: int, listening: Listening, context: WireContext, tls_server: TlsServer
+    ) -> None:
+        side = socket_side.load(listening.module)
+        tls_server.add(side.alpn)
+
+        def accept() -> asyncio.BaseProtocol:
+            self._next += 1
+            wire = side.wire(context, side.parser(context.limits), tls_server)
+            handler = LinkedHandler(
+                self.link,
+                wire,
+                self._next,
+                place,
+                side.encoder(),
+                self._loop.time,
+                self._forget,
+            )
+            self._handlers[self._next] = handler
+            return ClientHelloReader(wire, side.alpn, only_tls=listening.only_tls)
+
+        for descriptor in listening.sockets:
+            listener = socket.socket(fileno=descriptor)
+            listener.setblocking(False)
+            self._servers.append(
+                await self._loop.create_server(accept, sock=listener, backlog=BACKLOG)
+            )
+
+    def _forget(self, number: int) -> None:
+        self._handlers.pop(number, None)
+
+    # Regular checks
+
+    def _check(self) -> None:
+        self._loop.call_later(CHECK_TIME, self._check)
+        for handler in self._handlers.values():
+            handler.report_left()
+        self._checks += 1
+        if self._checks % IDLE_CHECKS == 0:
+            for handler in self._handlers.values():
+                handler.wire.release_if_idle()
+        handshakes = 0 if self._tls is None else self._tls.active_handshakes
+        if handshakes != self._handshakes or self._bad_certificates:
+            self.link.send(Figures(handshakes, self._bad_certificates))
+            self._handshakes, self._bad_certificates = handshakes, 0
+
+
+def _act(handler: LinkedHandler, message: ToConnection) -> None:
+    match message:
+        case Write():
+            handler.write(message.data, reports=message.reports)
+        case Credit():
+            handler.add_credit(message.cost)
+        case SetLimit():
+            handler.wire.set_limit(message.max_bytes)
+        case Reset():
+            handler.wire.reset_parser()
+        case StartTls():
+            handler.wire.start_tls()
+        case Release():
+            handler.wire.release()
+        case Close():
+            handler.wire.close()
+        case Abort():
+            handler.wire.abort()
+
+
+def _confine() -> None:
+    """Give up what this process does not need, and end with the core.
+
+    Signals are for the core, which ends its fronts when their connections are closed.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+async def _run() -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Exception | None] = loop.create_future()
+
+    def stop(error: Exception | None) -> None:
+        if not ended.done():
+            ended.set_result(error)
+
+    front = FrontProcess(stop)
+    core = socket.socket(fileno=0)
+    await loop.connect_accepted_socket(lambda: front.link, core)
+    if (error := await ended) is not None:
+        sys.stderr.write(f"a front process has failed: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _confine()
+    asyncio.run(_run())

@@ -1,0 +1,438 @@
+"""The front processes of the gateway: the core's side of their links, and their starts and ends.
+
+A front that ends, or breaks the rules of its link, ends its connections alone: their sessions are
+lost or wait to be resumed, and the front is started again, after a delay that grows while it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+
+import msgspec
+
+import edge
+from edge.config.limits import Limits
+from edge.engine.store import events
+from edge.engine.store.database import Transaction
+from edge.engine.store.events import NewEvent
+from edge.engine.store.group_commit import Store
+from edge.errors import SetupError
+from edge.server.link.batches import Batches
+from edge.server.link.linked_wire import LinkedWire
+from edge.server.link.messages import (
+    VERSION,
+    Begin,
+    Figures,
+    Left,
+    Limit,
+    LinkFault,
+    Listening,
+    Lost,
+    OfConnection,
+    Opened,
+    Ready,
+    Received,
+    Refused,
+    Secured,
+    Stalled,
+    StopAccepting,
+    TlsFailed,
+    decode_from_front,
+)
+from edge.server.refusal_counters import RefusalCounters
+from edge.server.wire import Wire
+
+START_TIME: Final = 30.0
+"""Seconds that a front has to be ready when the gateway starts."""
+
+END_TIME: Final = 2.0
+"""Seconds that a front has to end; then it is killed."""
+
+DELAYS: Final = (0.1, 30.0)
+"""Seconds after which a front that has ended is started again: the first time, doubling to the
+longest."""
+
+MIN_MEMORY: Final = 1_000_000_000
+"""Bytes of memory from which on fronts are used if nothing is configured; each takes some 20 MB."""
+
+MOST: Final = 4
+"""Most fronts if nothing is configured: as many as one core keeps busy."""
+
+STEADY_TIME: Final = 60.0
+"""Seconds after which the delay begins anew."""
+
+
+class LinkedListener(Protocol):
+    """A listener whose sockets are in the fronts."""
+
+    sockets: ClassVar[str]
+    transport: ClassVar[str]
+
+    def connect(self, wire: Wire) -> None:
+        """Make the connection of a new wire."""
+
+    def decoder(self) -> Callable[[bytes], Sequence[Any]]:
+        """Return a function that decodes the items of one connection."""
+
+
+class _Port(NamedTuple):
+    listener: LinkedListener
+    listening: Listening
+
+
+class FrontStatus(NamedTuple):
+    """A front process: its number from 1 on, its process id if it runs, how often it was started
+    again, and its connections."""
+
+    number: int
+    pid: int | None
+    restarts: int
+    connections: int
+
+
+class FrontProcesses:
+    """All front processes.
+
+    Args:
+        count: how many there are, at least 1.
+        folder: the gateway's folder.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        folder: Path,
+        domain: str,
+        limits: Limits,
+        store: Store,
+        refusals: RefusalCounters,
+    ) -> None:
+        self._store = store
+        self._begin = Begin(VERSION, str(folder), domain, _share(limits, count), [])
+        self._count = count
+        self.refusals = refusals
+        self._ports: list[_Port] = []
+        self._fronts = [FrontProcess(self, number + 1) for number in range(count)]
+
+    def listen(self, listener: LinkedListener, sockets: tuple[int, ...], *, only_tls: bool) -> None:
+        """Let the fronts accept connections of a listener from bound sockets, after `start`."""
+        listening = Listening(listener.sockets, only_tls, sockets)
+        self._ports.append(_Port(listener, listening))
+        self._begin.listening.append(listening)
+
+    async def start(self) -> None:
+        """Start the fronts, and wait until they accept; raises `SetupError` if one does not."""
+        if self._ports:
+            for front in self._fronts:
+                front.start()
+            await asyncio.gather(*(front.wait_ready() for front in self._fronts))
+
+    @property
+    def up(self) -> bool:
+        """Return whether a front accepts connections."""
+        return any(front.is_ready for front in self._fronts)
+
+    @property
+    def handshakes(self) -> int:
+        """Return the number of TLS handshakes now."""
+        return sum(front.handshakes for front in self._fronts)
+
+    def status(self) -> list[FrontStatus]:
+        """Return what is known of each front."""
+        return [front.status() for front in self._fronts]
+
+    def set_limits(self, limits: Limits) -> None:
+        """Use these limits from now on."""
+        self._begin.limits = _share(limits, self._count)
+        for front in self._fronts:
+            front.send(Limit(self._begin.limits))
+
+    def flush(self) -> None:
+        """Send what waits for the fronts."""
+        for front in self._fronts:
+            front.flush()
+
+    def stop_accepting(self) -> None:
+        """Accept no more connections, and start no front again."""
+        for front in self._fronts:
+            front.stop_accepting()
+
+    async def close(self) -> None:
+        """End the fronts."""
+        await asyncio.gather(*(front.close() for front in self._fronts))
+
+    # Called by the fronts
+
+    @property
+    def begin(self) -> Begin:
+        """Return what a front needs to begin."""
+        return self._begin
+
+    def port(self, place: int) -> LinkedListener:
+        """Return a listener by its place; raises `IndexError`."""
+        return self._ports[place].listener
+
+    def log_end(self, number: int, reason: str, restarts: int) -> None:
+        """Log that a front has ended by itself."""
+        event = NewEvent(
+            "front",
+            name="ended",
+            value=float(number),
+            level="Error",
+            text=reason,
+            tags={"restarts": str(restarts)},
+        )
+
+        def unit(tx: Transaction) -> None:
+            events.append(tx, events.SYSTEM, event)
+
+        self._store.submit(unit, lambda _outcome: None)
+
+
+class FrontProcess:
+    """One front process, with the core's side of its link; a new process may take its place.
+
+    Attributes:
+        is_ready: whether it accepts connections.
+        handshakes: its number of TLS handshakes now.
+    """
+
+    def __init__(self, fronts: FrontProcesses, number: int) -> None:
+        self._fronts = fronts
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+        self._link: Batches | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._wires: dict[int, LinkedWire] = {}
+        self._last = 0  # the highest number of a connection
+        self._restarts = 0
+        self._is_stopping = False
+        self._lost = asyncio.Event()  # the link has ended
+        self._fault = ""
+        self._begun = asyncio.Event()  # it was ready once, or has failed
+        self.is_ready = False
+        self.handshakes = 0
+
+    # The process
+
+    def start(self) -> None:
+        """Start the process, again and again until `stop_accepting`."""
+        self._running = self._loop.create_task(self._run(), name=f"front {self._number}")
+
+    async def wait_ready(self) -> None:
+        """Wait until the process accepts connections; raises `SetupError` if it does not."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._begun.wait(), START_TIME)
+        if not self.is_ready:
+            raise SetupError(f"front process {self._number} does not start: {self._fault}")
+
+    async def _run(self) -> None:
+        delay = DELAYS[0]
+        while True:
+            started = self._loop.time()
+            await self._run_once()
+            if self._is_stopping:
+                return
+            if not self._begun.is_set():
+                self._begun.set()
+                return
+            self._restarts += 1
+            self._fronts.log_end(self._number, self._fault, self._restarts)
+            if self._loop.time() - started > STEADY_TIME:
+                delay = DELAYS[0]
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, DELAYS[1])
+
+    async def _run_once(self) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "PYTHONPATH": str(Path(edge.__file__).parents[1])}
+        numbers = [n for listening in self._fronts.begin.listening for n in listening.sockets]
+        self._lost.clear()
+        self._last = 0
+        self._fault = "it has ended"
+        try:
+            with theirs:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "edge.server.front_process",
+                    stdin=theirs.fileno(),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    pass_fds=numbers,
+                    env=environment,
+                )
+        except OSError as error:
+            ours.close()
+            self._fault = f"it cannot be started: {error}"
+            return
+        link = Batches(self._on_batch, self._on_pause, self._on_lost)
+        self._link = link
+        link.send(self._fronts.begin)
+        await self._loop.connect_accepted_socket(lambda: link, ours)
+        await self._lost.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_TIME)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        if process.returncode:
+            self._fault += f", with status {process.returncode}"
+        self._process = self._link = None
+
+    def send(self, message: Any) -> None:
+        """Send a message, if the process runs."""
+        if self._link is not None:
+            self._link.send(message)
+
+    def flush(self) -> None:
+        """Send what waits for the process."""
+        if self._link is not None:
+            self._link.flush()
+
+    def status(self) -> FrontStatus:
+        """Return what is known of the front."""
+        pid = None if self._process is None else self._process.pid
+        return FrontStatus(self._number, pid, self._restarts, len(self._wires))
+
+    def stop_accepting(self) -> None:
+        """Accept no more connections, and start no process again."""
+        self._is_stopping = True
+        self.send(StopAccepting())
+
+    async def close(self) -> None:
+        """End the process."""
+        self._is_stopping = True
+        if self._link is not None:
+            self._link.close()
+        if self._running is not None:
+            if self._link is None:  # it starts, or waits to be started again
+                self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+
+    # The link
+
+    def _on_batch(self, data: memoryview) -> None:
+        for message in decode_from_front(data):
+            if isinstance(message, Ready | Opened | Lost | Figures):
+                self._control(message)
+            elif (wire := self._wires.get(message.connection)) is not None:
+                self._act(wire, message)
+
+    def _act(self, wire: LinkedWire, message: OfConnection) -> None:
+        """Act on a message; a fault of the gateway's own ends the connection alone."""
+        try:
+            _act(wire, message)
+        except LinkFault:
+            raise
+        except Exception as error:
+            text = "a message of a device could not be handled"
+            self._loop.call_exception_handler({"message": text, "exception": error})
+            wire.abort()
+
+    def _control(self, message: Ready | Opened | Lost | Figures) -> None:
+        if isinstance(message, Opened):
+            self._open(message)
+        elif isinstance(message, Lost):
+            wire = self._wires.pop(message.connection, None)
+            if wire is not None:
+                wire.lose()
+        elif isinstance(message, Figures):
+            self.handshakes = message.handshakes
+            if message.bad_certificates:
+                self._fronts.refusals.add("certificate_files")
+        else:
+            if message.version != VERSION:
+                raise LinkFault(f"it speaks version {message.version}, and not {VERSION}")
+            self.is_ready = True
+            self._begun.set()
+
+    def _open(self, message: Opened) -> None:
+        if message.connection <= self._last or self._link is None:
+            raise LinkFault("it has used a number of a connection again")
+        self._last = message.connection
+        listener = self._fronts.port(message.listener)
+        wire = LinkedWire(
+            self._link,
+            message.connection,
+            listener.decoder(),
+            message.address,
+            listener.transport,
+            direct=message.direct,
+        )
+        self._wires[message.connection] = wire
+        listener.connect(wire)
+        wire.handler.open()
+
+    def _on_pause(self, is_paused: bool) -> None:
+        """Read no requests while the front does not read the answers."""
+        if self._link is not None:
+            self._link.set_reading(not is_paused)
+
+    def _on_lost(self, error: Exception | None) -> None:
+        if error is not None:
+            self._fault = str(error)
+        self.is_ready = False
+        self.handshakes = 0
+        wires, self._wires = self._wires, {}
+        for wire in wires.values():
+            wire.lose()
+        self._lost.set()
+
+
+def _act(wire: LinkedWire, message: OfConnection) -> None:
+    match message:
+        case Received():
+            wire.receive(message)
+        case Refused():
+            wire.handler.refuse(message.rule)
+        case Secured():
+            wire.continue_secured(message)
+        case TlsFailed():
+            wire.handler.fail_tls(message.rule, message.reason)
+        case Stalled():
+            wire.stall(message.backlog)
+        case Left():
+            wire.note_left(message.position)
+
+
+def _share(limits: Limits, count: int) -> dict[str, int | float]:
+    """Return the limits of each of several fronts."""
+    found: dict[str, int | float] = msgspec.to_builtins(limits)
+    return found | {"handshakes": max(1, limits.handshakes // count)}
+
+
+def process_count(wanted: int | Literal["auto"]) -> int:
+    """Return how many fronts `gateway.processes` asks for, on this machine."""
+    if wanted != "auto":
+        return wanted
+    cores = len(os.sched_getaffinity(0))
+    return min(cores - 1, MOST) if _memory() >= MIN_MEMORY else 0
+
+
+def _memory() -> int:
+    """Return the bytes of memory that this process may use: of the machine, or of its cgroup."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for folder in _cgroups():
+        with suppress(OSError, ValueError):  # "max" is no limit
+            memory = min(memory, int((folder / "memory.max").read_text("ascii")))
+    return memory
+
+
+def _cgroups() -> list[Path]:
+    """Return the folders of this process's cgroup of version 2, and of those around it."""
+    root = Path("/sys/fs/cgroup")
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+            if line.startswith("0::/"):
+                own = root / line.removeprefix("0::/")
+                return [own, *(each for each in own.parents if each.is_relative_to(root))]
+    return []

@@ -1,0 +1,1 @@
+"""The link between the core and a front process."""

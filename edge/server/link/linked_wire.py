@@ -1,0 +1,196 @@
+"""A connection's wire in the core, if its socket is in a front process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from edge.server.link.batches import Batches
+from edge.server.link.messages import (
+    WINDOW,
+    Abort,
+    Close,
+    Credit,
+    LinkFault,
+    Received,
+    Release,
+    Reset,
+    Secured,
+    SetLimit,
+    StartTls,
+    Write,
+    cost,
+)
+from edge.server.tls import PeerCertificate
+from edge.server.wire import Handler
+
+ALLOWANCE: Final = 1024 * 1024
+"""Bytes of a session's output that may be on their way to its front."""
+
+Decode = Callable[[bytes], Sequence[Any]]
+
+
+class LinkedWire:
+    """The wire of one connection of a front.
+
+    Args:
+        number: the connection's number.
+        decode: decodes the protocol's items; what it raises ends the link.
+    """
+
+    __slots__ = (
+        "_decode", "_is_ahead", "_left", "_link", "_number", "_owed", "_stalled_bytes", "_tracked",
+        "_written", "address", "allowance", "closed", "direct", "handler", "pending", "stalled",
+        "transport", "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        link: Batches,
+        number: int,
+        decode: Decode,
+        address: str | None,
+        transport: str,
+        *,
+        direct: bool,
+    ) -> None:
+        self._link = link
+        self._number = number
+        self._decode = decode
+        self._is_ahead = False
+        self._owed = 0  # the cost of input for which the front has no new credit
+        self._written = 0
+        self._left = 0  # bytes that have left the write buffers
+        self._tracked = False  # whether the front reports that
+        self._stalled_bytes = 0
+        self.handler: Handler
+        self.address = address
+        self.allowance = ALLOWANCE
+        self.closed = False
+        self.direct = direct
+        self.pending = False
+        self.stalled = False
+        self.transport = transport
+        self.wanted = True
+
+    # From the front
+
+    def receive(self, message: Received) -> None:
+        """Pass input on."""
+        items: Sequence[Any] = ()
+        if message.items:
+            try:
+                items = self._decode(message.items)
+            except Exception as error:
+                raise LinkFault(f"its input cannot be read: {error}") from error
+        self.pending = message.pending
+        self._owed += cost(message.size, len(items))
+        for _ in range(message.requests):
+            self.handler.count_request()
+        if items:
+            self.handler.receive(items, message.size)
+        else:
+            self.handler.count_bytes(message.size)
+
+    def continue_secured(self, message: Secured) -> None:
+        """Continue under TLS."""
+        self.direct = message.direct
+        found = message.certificate
+        certificate = None
+        if found is not None:
+            certificate = PeerCertificate(found.fingerprint, found.serial, found.begins, found.ends)
+        self.handler.continue_secured(certificate)
+
+    def stall(self, backlog: int) -> None:
+        """Note that the peer does not read, or reads again."""
+        self._stalled_bytes = backlog
+        self.stalled = backlog > 0
+        if self.stalled:
+            self.handler.stall()
+        else:
+            self.handler.resume_reading()
+
+    def note_left(self, position: int) -> None:
+        """Note how much has left the write buffers."""
+        if self._left < position <= self._written:
+            self._left = position
+        self._tracked = self._left < self._written
+        self.handler.note_left()
+
+    def lose(self) -> None:
+        """End, because the connection or its front is lost."""
+        self.closed = True
+        self.stalled = False
+        self._written = self._left = 0
+        handler = self.handler
+        del self.handler  # so that both are freed without garbage collection
+        handler.lose()
+
+    # From the connection
+
+    def want(self, wanted: bool) -> None:
+        """Let the front pass on more input, or not yet."""
+        self.wanted = wanted
+        if wanted and self._owed and (not self._is_ahead or self._owed >= WINDOW // 2):
+            self._send(Credit(self._number, self._owed))
+            self._owed = 0
+
+    def allow_ahead(self) -> None:
+        """Let the front pass on input before earlier input is handled."""
+        if not self._is_ahead:
+            self._is_ahead = True
+            self._send(Credit(self._number, WINDOW + self._owed))
+            self._owed = 0
+
+    def set_limit(self, max_bytes: int) -> None:
+        """Set the maximum bytes of an item."""
+        self._send(SetLimit(self._number, max_bytes))
+
+    def reset_parser(self) -> None:
+        """Parse a new stream from now on."""
+        self.pending = False
+        self._send(Reset(self._number))
+
+    def release(self) -> None:
+        """Free memory that is needed only while the peer sends."""
+        self._send(Release(self._number))
+
+    def release_if_idle(self) -> None:
+        """Do nothing: the front does this by itself."""
+
+    def start_tls(self) -> None:
+        """Begin TLS after what was written."""
+        self.pending = False
+        self._send(StartTls(self._number))
+
+    def write(self, data: bytes, *, reports: bool) -> bool:
+        """Write to the peer; return False if the connection is closed."""
+        if self.closed:
+            return False
+        self._written += len(data)
+        if reports:
+            self._tracked = True
+        elif not self._tracked:
+            self._left = self._written
+        self._link.send(Write(self._number, data, reports))
+        return True
+
+    def backlog(self) -> int:
+        """Return the number of bytes that have not left the write buffers, as far as known."""
+        return max(self._written - self._left, self._stalled_bytes)
+
+    def _send(self, message: Any) -> None:
+        if not self.closed:
+            self._link.send(message)
+
+    # The end
+
+    def close(self) -> None:
+        """Close when the output is written."""
+        self._send(Close(self._number))
+        self.closed = True
+
+    def abort(self) -> None:
+        """Close at once, even if that has begun."""
+        self._link.send(Abort(self._number))
+        self.closed = True

@@ -1,0 +1,227 @@
+"""What a front process and the core tell each other, as arrays of MessagePack.
+
+A front numbers its connections; a number is never used again. What it says of a connection that it
+has not opened, or that is lost, has no effect. `Batches` sends and receives lists of messages.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+VERSION: Final = 1
+"""The version of the messages. Both sides are started from the same files, but these may have been
+replaced in between, by an upgrade."""
+
+WINDOW: Final = 16 * 1024
+"""The cost of the input of one session that may be on its way to the core, or wait there."""
+
+ITEM_COST: Final = 256
+"""What an item costs beside its bytes."""
+
+MAX_REQUESTS: Final = 4096
+"""Maximum requests to a front itself, such as pings of a WebSocket, that it counts at once."""
+
+MAX_TEXT: Final = 256
+"""Maximum characters of a text about a connection."""
+
+Number: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class Listening(msgspec.Struct, array_like=True):
+    """Listening sockets of a front: the module that has the protocol's `SocketSide`, whether
+    connections begin with TLS, and the file descriptors."""
+
+    module: str
+    only_tls: bool
+    sockets: tuple[int, ...]
+
+
+class Certificate(msgspec.Struct, array_like=True, gc=False):
+    """`PeerCertificate`."""
+
+    fingerprint: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    serial: Text
+    begins: int
+    ends: int
+
+
+# From a front to the core
+
+
+class Ready(msgspec.Struct, array_like=True, tag=0, gc=False):
+    """The front accepts connections."""
+
+    version: int
+
+
+class Opened(msgspec.Struct, array_like=True, tag=1, gc=False):
+    """A peer has connected to a listener: its place in `Begin.listening`, the peer's IP address,
+    what carries the protocol, and whether TLS begins with the first byte."""
+
+    connection: Number
+    listener: Number
+    address: Text | None
+    direct: bool
+
+
+class Received(msgspec.Struct, array_like=True, tag=2, gc=False):
+    """The items that ended in `size` bytes of input, encoded by the protocol; whether the peer has
+    sent more; and the number of requests to the front itself. The size may be negative, to take
+    back what was counted twice."""
+
+    connection: Number
+    items: bytes
+    size: int
+    pending: bool
+    requests: Annotated[int, Meta(ge=0, le=MAX_REQUESTS)]
+
+
+class Refused(msgspec.Struct, array_like=True, tag=3, gc=False):
+    """The front has refused something to a peer by a rule."""
+
+    connection: Number
+    rule: Text
+
+
+class Secured(msgspec.Struct, array_like=True, tag=4, gc=False):
+    """The connection is under TLS."""
+
+    connection: Number
+    certificate: Certificate | None
+    direct: bool
+
+
+class TlsFailed(msgspec.Struct, array_like=True, tag=5, gc=False):
+    """TLS has failed, by a rule and a reason."""
+
+    connection: Number
+    rule: Text
+    reason: Text
+
+
+class Stalled(msgspec.Struct, array_like=True, tag=6, gc=False):
+    """The peer does not read, and so many bytes wait for it; or it reads again: 0."""
+
+    connection: Number
+    backlog: Number
+
+
+class Left(msgspec.Struct, array_like=True, tag=7, gc=False):
+    """So many bytes of what was written since the beginning have left the write buffers."""
+
+    connection: Number
+    position: Number
+
+
+class Lost(msgspec.Struct, array_like=True, tag=8, gc=False):
+    """The connection is closed or lost."""
+
+    connection: Number
+
+
+class Figures(msgspec.Struct, array_like=True, tag=9, gc=False):
+    """Figures of the front: the number of handshakes now, and how often changed certificate files
+    could not be used since the last figures."""
+
+    handshakes: Number
+    bad_certificates: Number
+
+
+OfConnection: TypeAlias = Received | Refused | Secured | TlsFailed | Stalled | Left
+FromFront: TypeAlias = Ready | Opened | OfConnection | Lost | Figures
+
+# From the core to a front
+
+
+class Begin(msgspec.Struct, array_like=True, tag=0):
+    """What a front needs to begin: the gateway's folder and domain, its limits, and what it listens
+    on."""
+
+    version: int
+    folder: str
+    domain: str
+    limits: dict[str, int | float]
+    listening: list[Listening]
+
+
+class Write(msgspec.Struct, array_like=True, tag=1, gc=False):
+    """Bytes for the peer; `reports` asks for `Left` when they have left the write buffers."""
+
+    connection: int
+    data: bytes
+    reports: bool
+
+
+class Credit(msgspec.Struct, array_like=True, tag=2, gc=False):
+    """The front may pass on input of this cost."""
+
+    connection: int
+    cost: int
+
+
+class SetLimit(msgspec.Struct, array_like=True, tag=3, gc=False):
+    """Maximum bytes of an item from now on."""
+
+    connection: int
+    max_bytes: int
+
+
+class Reset(msgspec.Struct, array_like=True, tag=4, gc=False):
+    """Parse a new stream."""
+
+    connection: int
+
+
+class StartTls(msgspec.Struct, array_like=True, tag=5, gc=False):
+    """Begin TLS after what was written."""
+
+    connection: int
+
+
+class Release(msgspec.Struct, array_like=True, tag=6, gc=False):
+    """Free memory that is needed only while the peer sends."""
+
+    connection: int
+
+
+class Close(msgspec.Struct, array_like=True, tag=7, gc=False):
+    """Close when what was written has left."""
+
+    connection: int
+
+
+class Abort(msgspec.Struct, array_like=True, tag=8, gc=False):
+    """Close at once."""
+
+    connection: int
+
+
+class Limit(msgspec.Struct, array_like=True, tag=9):
+    """The limits from now on."""
+
+    limits: dict[str, int | float]
+
+
+class StopAccepting(msgspec.Struct, array_like=True, tag=10, gc=False):
+    """Accept no more connections."""
+
+
+ToConnection: TypeAlias = Write | Credit | SetLimit | Reset | StartTls | Release | Close | Abort
+FromCore: TypeAlias = Begin | ToConnection | Limit | StopAccepting
+
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_from_front: Final = msgspec.msgpack.Decoder(list[FromFront]).decode
+decode_from_core: Final = msgspec.msgpack.Decoder(list[FromCore]).decode
+
+
+class LinkFault(Exception):
+    """The other side has broken the rules of the link."""
+
+
+def cost(size: int, items: int) -> int:
+    """Return the cost of input."""
+    return max(size, 0) + ITEM_COST * items

@@ -1,0 +1,127 @@
+"""Turn the items of a stream into bytes for another process, and back.
+
+The other process has what the parser found: names, attributes, trees, and where in the stanza's
+bytes an element begins and ends. It checks that these are of the right types and lie in the stanza,
+and does not parse the bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from edge.xmpp import transferred
+from edge.xmpp.errors import StreamError, UsageError
+from edge.xmpp.stanza import (
+    Child,
+    Item,
+    OversizedStanza,
+    Stanza,
+    StanzaBytes,
+    StreamClose,
+    StreamHeader,
+    StreamOpen,
+)
+from edge.xmpp.transferred import Close, Error, Header, Open, Part, Transferred, Tree, Whole
+
+_NO_HEADER = StreamHeader(b"", ())
+
+
+class StreamSender:
+    """Encodes the items of one connection; the other process has a `StreamReceiver` for it."""
+
+    __slots__ = ("_header",)
+
+    def __init__(self) -> None:
+        self._header = _NO_HEADER
+
+    def encode(self, items: Sequence[Item | StreamError]) -> bytes:
+        """Return the bytes of items."""
+        found: list[Transferred] = []
+        for item in items:
+            if isinstance(item, Stanza):
+                header = item._whole.header
+                if header is not self._header:
+                    self._header = header
+                    found.append(Header(header.raw, header.prefixes, header.lang))
+                excess = item.text if isinstance(item, OversizedStanza) else ""
+                parts = [_part(child) for child in item.children]
+                found.append(Whole(item.name, item.attrs, item._whole.raw, parts, excess))
+            elif isinstance(item, StreamOpen):
+                found.append(Open(item.name, item.attrs, item.namespace, item.prefixed))
+            elif isinstance(item, StreamClose):
+                found.append(Close())
+            else:
+                found.append(Error(item.condition, item.text))
+        return transferred.encode(found)
+
+
+class StreamReceiver:
+    """Decodes the items of one connection."""
+
+    __slots__ = ("_header",)
+
+    def __init__(self) -> None:
+        self._header = _NO_HEADER
+
+    def decode(self, data: bytes | memoryview) -> list[Item | StreamError]:
+        """Return the items that a `StreamSender` has encoded.
+
+        Raises `UsageError` or `msgspec.DecodeError` if these are no such items.
+        """
+        items: list[Item | StreamError] = []
+        for one in transferred.decode(data):
+            if isinstance(one, Whole):
+                items.append(self._stanza(one))
+            elif isinstance(one, Header):
+                self._header = StreamHeader(one.raw, one.prefixes, one.lang)
+            elif isinstance(one, Open):
+                items.append(StreamOpen(one.name, one.attrs, one.namespace, prefixed=one.prefixed))
+            elif isinstance(one, Close):
+                items.append(StreamClose())
+            else:
+                items.append(StreamError(one.condition, one.text))
+        return items
+
+    def _stanza(self, one: Whole) -> Stanza:
+        whole = StanzaBytes(self._header, one.raw)
+        stanza = Stanza(one.name, one.attrs, whole)
+        for part in one.children:
+            stanza.children.append(_child(part, whole, 0))
+        return OversizedStanza(stanza, one.excess) if one.excess else stanza
+
+
+def _part(child: Child) -> Part:
+    tree = None if child.parsed is None else _tree(child.parsed)
+    parts = [_part(each) for each in child.children]
+    known = bool(child._raw)
+    return Part(child.name, child.attrs, child._start, child._stop, known, tree, parts)
+
+
+def _tree(element: Element) -> Tree:
+    children = [_tree(each) for each in element]
+    return Tree(element.tag, element.attrib, element.text, element.tail, children)
+
+
+def _child(part: Part, whole: StanzaBytes, after: int) -> Child:
+    start, stop = part.start, part.stop
+    if not after <= start <= stop <= len(whole.raw):
+        raise UsageError("an element lies outside of its stanza")
+    child = Child(part.name, part.attrs, whole, start)
+    child._stop = stop
+    if part.parsed is not None:
+        child.parsed = _element(part.parsed)
+    if part.is_known:
+        child._raw = whole.raw[start : child._end()]
+    for each in part.children:
+        child.children.append(_child(each, whole, start))
+    return child
+
+
+def _element(tree: Tree) -> Element:
+    element = Element(tree.tag, tree.attrib)
+    element.text = tree.text
+    element.tail = tree.tail
+    for each in tree.children:
+        element.append(_element(each))
+    return element
