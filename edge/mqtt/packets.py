@@ -287,11 +287,3 @@ Packet: TypeAlias = (
     | Disconnect
     | Auth
 )
-
-
-def encode(_items: object) -> bytes:
-    raise NotImplementedError
-
-
-def decode(_data: bytes) -> list[Packet | Fault]:
-    raise NotImplementedError

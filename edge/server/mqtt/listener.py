@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edge.config.load import Address
-from edge.mqtt import packets
+from edge.mqtt.batches import decode_batch
 from edge.server.listener import Listen, Listener
 from edge.server.mqtt import socket_side
 from edge.server.mqtt.connection import MqttConnection
@@ -51,7 +51,7 @@ class MqttListener(Listener[MqttSession]):
 
     def decoder(self) -> Callable[[bytes], Sequence[Input]]:
         """Return a function that decodes the items of one connection of a front process."""
-        return packets.decode
+        return decode_batch
 
 
 class WebSocketListener(MqttListener):

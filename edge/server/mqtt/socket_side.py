@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from edge.config.limits import Limits
-from edge.mqtt import packets
+from edge.mqtt.batches import encode_batch
 from edge.server.mqtt.packet_input import PacketInput
 from edge.server.socket_side import SocketSide
 from edge.server.wire import SocketWire
@@ -19,4 +19,4 @@ def parser(_limits: Limits) -> PacketInput:
     return PacketInput()
 
 
-SIDE: Final = SocketSide(ALPN, SocketWire, parser, lambda: packets.encode)
+SIDE: Final = SocketSide(ALPN, SocketWire, parser, lambda: encode_batch)

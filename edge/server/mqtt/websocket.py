@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from edge.mqtt import packets
+from edge.mqtt.batches import encode_batch
 from edge.mqtt.packets import Fault
 from edge.mqtt.reasons import Reason
 from edge.server.mqtt.packet_input import CONNECT_BYTES
@@ -242,4 +242,4 @@ def _frame(first: int, data: bytes) -> bytes:
     return bytes((first, 127)) + size.to_bytes(8) + data
 
 
-SIDE: Final = SocketSide(ALPN, WebSocketWire, parser, lambda: packets.encode)
+SIDE: Final = SocketSide(ALPN, WebSocketWire, parser, lambda: encode_batch)
