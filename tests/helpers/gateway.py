@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,11 @@ NO_RATE_LIMITS: Final = {
 """Options of a gateway without rate limits, for tests that send much in little time."""
 
 
+PROCESSES: Final = int(os.environ.get("FIELDPOST_TEST_PROCESSES", "0"))
+"""The front processes of each gateway, for tests that do not choose. All tests of what devices see
+must pass with none and with one."""
+
+
 class Gateway:
     """A gateway's folder, and commands on it. It has no access rules unless a test sets them, so
     devices may use any node."""
@@ -37,7 +43,7 @@ class Gateway:
         self.folder = folder
         setup.init(folder, DOMAIN, "127.0.0.1:0")
         set_access(folder)
-        self.configure(**options)
+        self.configure(**{"processes": PROCESSES, **options})
         for name in names:
             devices.add(folder, name, PASSWORD, trusted=True)
 
