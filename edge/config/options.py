@@ -75,10 +75,11 @@ class Gateway(Section, frozen=True, kw_only=True):
 
     processes: Annotated[
         Annotated[int, Meta(ge=0, le=4)] | Literal["auto"], option(restart=True)
-    ] = "auto"
-    """Processes for the connections of devices, beside the one that has the database: they do TLS
-    and read and write, each on a core of its own. 0: all in one process. "auto": 0 on one core or
-    with less than 1 GB of memory, else one fewer than there are cores, but at most 4."""
+    ] = 0
+    """Processes for the connections of devices, beside the one that has the database: they do TLS,
+    parse and write, each on a core of its own, and take 20 MB of memory each. 0: all in one
+    process. "auto": 0 on one core or with less than 1 GB of memory, else one fewer than there are
+    cores, but at most 4."""
 
 
 class Xmpp(Section, frozen=True, kw_only=True):

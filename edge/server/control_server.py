@@ -80,6 +80,7 @@ def state_reader(
                 for each in fronts.connected_sessions(now.wall)
             ),
             accepts_devices=fronts.up,
+            fronts=fronts.processes,
             store_error=store_error(),
             certificate_error=fronts.certificate_error,
             link_error=fronts.link_error,

@@ -9,7 +9,6 @@ core closes the other end.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -22,7 +21,9 @@ from typing import Final
 import msgspec
 
 from edge.config.limits import Limits
+from edge.ops.certificates import pki
 from edge.server import socket_side
+from edge.server.confinement import confine, end_with_parent
 from edge.server.link.batches import Batches
 from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import (
@@ -57,9 +58,6 @@ IDLE_CHECKS: Final = 30
 
 GC_THRESHOLD: Final = 20_000
 """New objects until a garbage collection, as in the core."""
-
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_NO_NEW_PRIVS: Final = 38
 
 
 class FrontProcess:
@@ -111,12 +109,14 @@ class FrontProcess:
             raise ValueError(f"the core speaks version {begin.version}, and not {VERSION}")
         limits = msgspec.convert(begin.limits, Limits)
         self._context = context = WireContext(limits)
-        contexts = TlsContexts(Path(begin.folder), begin.domain, self._count_bad_certificate)
+        folder = Path(begin.folder)
+        contexts = TlsContexts(folder, begin.domain, self._count_bad_certificate)
         self._tls = TlsServer(contexts, limits)
         for place, listening in enumerate(begin.listening):
             await self._listen(place, listening, context, self._tls)
         self._loop.call_later(CHECK_TIME, self._check)
-        self.link.send(Ready(VERSION))
+        confined = confine([folder / pki.FOLDER])
+        self.link.send(Ready(VERSION, confined))
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
 
@@ -195,16 +195,10 @@ def _act(handler: LinkedHandler, message: ToConnection) -> None:
             handler.wire.abort()
 
 
-def _confine() -> None:
-    """Give up what this process does not need, and end with the core.
-
-    Signals are for the core, which ends its fronts when their connections are closed.
-    """
+def _ignore_signals() -> None:
+    """Leave signals to the core, which ends its fronts when their connections are closed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 async def _run() -> None:
@@ -226,5 +220,6 @@ async def _run() -> None:
 
 
 if __name__ == "__main__":
-    _confine()
+    end_with_parent(signal.SIGKILL)
+    _ignore_signals()
     asyncio.run(_run())

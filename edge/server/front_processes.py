@@ -24,6 +24,7 @@ from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import Store
 from edge.errors import SetupError
+from edge.ops.gateway.control import FrontStatus
 from edge.server.link.batches import Batches
 from edge.server.link.linked_wire import LinkedWire
 from edge.server.link.messages import (
@@ -85,16 +86,6 @@ class LinkedListener(Protocol):
 class _Port(NamedTuple):
     listener: LinkedListener
     listening: Listening
-
-
-class FrontStatus(NamedTuple):
-    """A front process: its number from 1 on, its process id if it runs, how often it was started
-    again, and its connections."""
-
-    number: int
-    pid: int | None
-    restarts: int
-    connections: int
 
 
 class FrontProcesses:
@@ -218,6 +209,7 @@ class FrontProcess:
         self._lost = asyncio.Event()  # the link has ended
         self._fault = ""
         self._begun = asyncio.Event()  # it was ready once, or has failed
+        self._is_confined = False
         self.is_ready = False
         self.handshakes = 0
 
@@ -300,7 +292,13 @@ class FrontProcess:
     def status(self) -> FrontStatus:
         """Return what is known of the front."""
         pid = None if self._process is None else self._process.pid
-        return FrontStatus(self._number, pid, self._restarts, len(self._wires))
+        return FrontStatus(
+            number=self._number,
+            pid=pid,
+            restarts=self._restarts,
+            connections=len(self._wires),
+            confined=self._is_confined,
+        )
 
     def stop_accepting(self) -> None:
         """Accept no more connections, and start no process again."""
@@ -310,13 +308,18 @@ class FrontProcess:
     async def close(self) -> None:
         """End the process."""
         self._is_stopping = True
-        if self._link is not None:
+        if self._running is None:
+            return
+        if self._link is None:  # it starts, or waits to be started again
+            self._running.cancel()
+        else:
             self._link.close()
-        if self._running is not None:
-            if self._link is None:  # it starts, or waits to be started again
-                self._running.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._running
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), END_TIME)
+            if self._link is not None:
+                self._link.abort()
+        with suppress(asyncio.CancelledError):
+            await self._running
 
     # The link
 
@@ -353,6 +356,7 @@ class FrontProcess:
             if message.version != VERSION:
                 raise LinkFault(f"it speaks version {message.version}, and not {VERSION}")
             self.is_ready = True
+            self._is_confined = message.confined
             self._begun.set()
 
     def _open(self, message: Opened) -> None:
@@ -415,24 +419,5 @@ def process_count(wanted: int | Literal["auto"]) -> int:
     if wanted != "auto":
         return wanted
     cores = len(os.sched_getaffinity(0))
-    return min(cores - 1, MOST) if _memory() >= MIN_MEMORY else 0
-
-
-def _memory() -> int:
-    """Return the bytes of memory that this process may use: of the machine, or of its cgroup."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for folder in _cgroups():
-        with suppress(OSError, ValueError):  # "max" is no limit
-            memory = min(memory, int((folder / "memory.max").read_text("ascii")))
-    return memory
-
-
-def _cgroups() -> list[Path]:
-    """Return the folders of this process's cgroup of version 2, and of those around it."""
-    root = Path("/sys/fs/cgroup")
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
-            if line.startswith("0::/"):
-                own = root / line.removeprefix("0::/")
-                return [own, *(each for each in own.parents if each.is_relative_to(root))]
-    return []
+    return min(cores - 1, MOST) if memory >= MIN_MEMORY else 0

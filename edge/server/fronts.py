@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Protocol
 
 from edge.config.load import Address
-from edge.ops.gateway.control import ConnectedSession
+from edge.ops.gateway.control import ConnectedSession, FrontStatus
 from edge.server.external_changes import ExternalChanges
 from edge.server.server_context import ServerContext
 
@@ -83,6 +83,12 @@ class Fronts:
     def up(self) -> bool:
         """Return whether devices can connect to each front."""
         return all(front.up for front in self._fronts)
+
+    @property
+    def processes(self) -> list[FrontStatus]:
+        """Return the front processes."""
+        processes = self._context.front_processes
+        return [] if processes is None else processes.status()
 
     @property
     def link_error(self) -> str | None:

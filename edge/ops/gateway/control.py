@@ -62,6 +62,24 @@ _CLOSED: Final = "the gateway closed the connection, because it is busy or stopp
 _PERFORMED: Final = "; it may have performed the request: check that before you try again"
 
 
+class FrontStatus(Struct, frozen=True, kw_only=True):
+    """A front process, which has connections of devices.
+
+    Attributes:
+        number: its number from 1 on.
+        pid: its process id, if it runs.
+        restarts: how often it was started again since the gateway's start.
+        connections: the number of its connections.
+        confined: whether it can open no files but those that it needs.
+    """
+
+    number: int
+    pid: int | None
+    restarts: int
+    connections: int
+    confined: bool
+
+
 class ProcessStatus(Struct, frozen=True, kw_only=True):
     """The part of the status that only the running process knows.
 
@@ -69,9 +87,10 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     the process uptime in seconds, `boot` the kernel's id of the boot. `limits` are the values in
     force, by option; `used` is the use of each limit that the process itself counts.
     `sessions` is the number of sessions of devices by protocol: `xmpp`, `mqtt` or `mqtt websocket`;
-    `accepts_devices` is whether devices can connect, `store_error` why the database does not work,
-    if the process cannot use it, `certificate_error` why it uses the previous certificate in place
-    of the present files, and `link_error` why a component has no link to its server.
+    `accepts_devices` is whether devices can connect, `fronts` the front processes, `store_error`
+    why the database does not work, if the process cannot use it, `certificate_error` why it uses
+    the previous certificate in place of the present files, and `link_error` why a component has no
+    link to its server.
     """
 
     version: str
@@ -84,6 +103,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     limits: dict[str, int | float]
     sessions: dict[str, int] = {}
     accepts_devices: bool = True
+    fronts: list[FrontStatus] = []
     store_error: str | None = None
     certificate_error: str | None = None
     link_error: str | None = None

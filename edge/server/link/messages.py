@@ -53,9 +53,10 @@ class Certificate(msgspec.Struct, array_like=True, gc=False):
 
 
 class Ready(msgspec.Struct, array_like=True, tag=0, gc=False):
-    """The front accepts connections."""
+    """The front accepts connections. `confined` says whether it can open no other files."""
 
     version: int
+    confined: bool
 
 
 class Opened(msgspec.Struct, array_like=True, tag=1, gc=False):
