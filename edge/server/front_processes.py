@@ -173,8 +173,8 @@ class FrontProcesses:
     def log_end(self, number: int, reason: str, restarts: int) -> None:
         """Log that a front has ended by itself."""
         event = NewEvent(
-            "front",
-            name="ended",
+            "system",
+            name="front_ended",
             value=float(number),
             level="Error",
             text=reason,

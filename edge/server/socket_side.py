@@ -1,4 +1,4 @@
-"""What the sockets of a protocol need, in the core or in a front process."""
+"""The parts of a protocol at its sockets, in the core or in a front process."""
 
 from __future__ import annotations
 

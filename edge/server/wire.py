@@ -54,7 +54,7 @@ class Parser(Protocol):
 
 
 class Wire(Protocol):
-    """What carries a connection: a socket of this process, or of another one.
+    """The carrier of a connection: a socket of this process, or of another one.
 
     Attributes:
         handler: is set before the connection is made, and removed when it is lost.
@@ -74,7 +74,7 @@ class Wire(Protocol):
 
     @property
     def transport(self) -> str:
-        """What carries the protocol; empty for TCP, with or without TLS."""
+        """The carrier of the protocol; empty for TCP, with or without TLS."""
 
     @property
     def pending(self) -> bool:

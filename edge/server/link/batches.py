@@ -101,7 +101,7 @@ class Batches(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the owner."""
+        """Report the end."""
         self._transport = None
         self._messages.clear()
         self._on_lost(self._fault or error)
@@ -135,11 +135,11 @@ class Batches(asyncio.BufferedProtocol):
         transport.writelines((len(data).to_bytes(_HEADER), data))
 
     def pause_writing(self) -> None:
-        """Tell the owner that the other side does not read."""
+        """Report that the other side does not read."""
         self._on_pause(True)
 
     def resume_writing(self) -> None:
-        """Tell the owner that the other side reads again."""
+        """Report that the other side reads again."""
         self._on_pause(False)
 
     def set_reading(self, wanted: bool) -> None:

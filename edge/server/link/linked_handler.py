@@ -73,7 +73,7 @@ class LinkedHandler:
     # Called by the wire
 
     def open(self) -> None:
-        """Tell the core that the peer has connected."""
+        """Report that the peer has connected."""
         wire = self.wire
         self._link.send(Opened(self._number, self._listener, wire.address, wire.direct))
 
@@ -110,32 +110,32 @@ class LinkedHandler:
         self.wire.want(self._credit > 0 and not self._is_paused)
 
     def refuse(self, rule: str) -> None:
-        """Tell the core that the wire has refused something to the peer by a rule."""
+        """Report that the wire has refused something to the peer by a rule."""
         self._link.send(Refused(self._number, rule))
 
     def continue_secured(self, certificate: PeerCertificate | None) -> None:
-        """Tell the core that the connection is under TLS."""
+        """Report that the connection is under TLS."""
         found = None if certificate is None else Certificate(*certificate)
         self._link.send(Secured(self._number, found, self.wire.direct))
 
     def fail_tls(self, rule: str, reason: str) -> None:
-        """Tell the core that TLS has failed."""
+        """Report that TLS has failed."""
         self._link.send(TlsFailed(self._number, rule, reason))
 
     def stall(self) -> None:
-        """Tell the core that the peer does not read."""
+        """Report that the peer does not read."""
         self._link.send(Stalled(self._number, self.wire.backlog()))
 
     def resume_reading(self) -> None:
-        """Tell the core that the peer reads again."""
+        """Report that the peer reads again."""
         self._link.send(Stalled(self._number, 0))
         self.report_left()
 
     def note_left(self) -> None:
-        """Tell the core: only a wire that is linked itself calls this."""
+        """Do nothing: only a wire that is linked itself calls this."""
 
     def lose(self) -> None:
-        """Tell the core that the connection is lost."""
+        """Report that the connection is lost."""
         self._link.send(Lost(self._number))
         self._forget(self._number)
 
@@ -160,7 +160,7 @@ class LinkedHandler:
             self.report_left()
 
     def report_left(self) -> None:
-        """Tell the core how much has left the write buffers, if it waits for that."""
+        """Report how much has left the write buffers, if it waits for that."""
         if self.is_reporting:
             backlog = self.wire.backlog()
             self.is_reporting = backlog > 0

@@ -1,4 +1,4 @@
-"""What a front process and the core tell each other, as arrays of MessagePack.
+"""The messages between a front process and the core, as arrays of MessagePack.
 
 A front numbers its connections; a number is never used again. What it says of a connection that it
 has not opened, or that is lost, has no effect. `Batches` sends and receives lists of messages.
@@ -19,7 +19,7 @@ WINDOW: Final = 16 * 1024
 """The cost of the input of one session that may be on its way to the core, or wait there."""
 
 ITEM_COST: Final = 256
-"""What an item costs beside its bytes."""
+"""The cost of an item beside its bytes."""
 
 MAX_REQUESTS: Final = 4096
 """Maximum requests to a front itself, such as pings of a WebSocket, that it counts at once."""
@@ -139,8 +139,8 @@ FromFront: TypeAlias = Ready | Opened | OfConnection | Lost | Figures
 
 
 class Begin(msgspec.Struct, array_like=True, tag=0):
-    """What a front needs to begin: the gateway's folder and domain, its limits, and what it listens
-    on."""
+    """All that a front needs to begin: the gateway's folder and domain, its limits, and what it
+    listens on."""
 
     version: int
     folder: str
