@@ -10,10 +10,9 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,30 +24,15 @@ from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import Store
 from edge.errors import SetupError
 from edge.ops.gateway.control import FrontStatus
-from edge.server.link.batches import Batches
-from edge.server.link.linked_wire import LinkedWire
+from edge.server.link.front_link import FrontLink, LinkedListener
 from edge.server.link.messages import (
     VERSION,
     Begin,
-    Figures,
-    Left,
     Limit,
-    LinkFault,
     Listening,
-    Lost,
-    OfConnection,
-    Opened,
-    Ready,
-    Received,
-    Refused,
-    Secured,
-    Stalled,
     StopAccepting,
-    TlsFailed,
-    decode_from_front,
 )
 from edge.server.refusal_counters import RefusalCounters
-from edge.server.wire import Wire
 
 START_TIME: Final = 30.0
 """Seconds that a front has to be ready when the gateway starts."""
@@ -68,19 +52,6 @@ MOST: Final = 4
 
 STEADY_TIME: Final = 60.0
 """Seconds after which the delay begins anew."""
-
-
-class LinkedListener(Protocol):
-    """A listener whose sockets are in the fronts."""
-
-    sockets: ClassVar[str]
-    transport: ClassVar[str]
-
-    def connect(self, wire: Wire) -> None:
-        """Make the connection of a new wire."""
-
-    def decoder(self) -> Callable[[bytes], Sequence[Any]]:
-        """Return a function that decodes the items of one connection."""
 
 
 class _Port(NamedTuple):
@@ -188,32 +159,30 @@ class FrontProcesses:
 
 
 class FrontProcess:
-    """One front process, with the core's side of its link; a new process may take its place.
-
-    Attributes:
-        is_ready: whether it accepts connections.
-        handshakes: its number of TLS handshakes now.
-    """
+    """One front process, with the core's side of its link; a new process may take its place."""
 
     def __init__(self, fronts: FrontProcesses, number: int) -> None:
         self._fronts = fronts
         self._number = number
         self._loop = asyncio.get_running_loop()
-        self._link: Batches | None = None
+        self._link: FrontLink | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[None] | None = None
-        self._wires: dict[int, LinkedWire] = {}
-        self._last = 0  # the highest number of a connection
         self._restarts = 0
         self._is_stopping = False
         self._lost = asyncio.Event()  # the link has ended
         self._fault = ""
         self._begun = asyncio.Event()  # it was ready once, or has failed
-        self._is_confined = False
-        self.is_ready = False
-        self.handshakes = 0
 
-    # The process
+    @property
+    def is_ready(self) -> bool:
+        """Whether it accepts connections."""
+        return self._link is not None and self._link.is_ready
+
+    @property
+    def handshakes(self) -> int:
+        """Its number of TLS handshakes now."""
+        return 0 if self._link is None else self._link.handshakes
 
     def start(self) -> None:
         """Start the process, again and again until `stop_accepting`."""
@@ -248,7 +217,6 @@ class FrontProcess:
         environment = {**os.environ, "PYTHONPATH": str(Path(edge.__file__).parents[1])}
         numbers = [n for listening in self._fronts.begin.listening for n in listening.sockets]
         self._lost.clear()
-        self._last = 0
         self._fault = "it has ended"
         try:
             with theirs:
@@ -265,11 +233,11 @@ class FrontProcess:
             ours.close()
             self._fault = f"it cannot be started: {error}"
             return
-        link = Batches(self._on_batch, self._on_pause, self._on_lost)
-        self._link = link
-        link.send(self._fronts.begin)
-        await self._loop.connect_accepted_socket(lambda: link, ours)
+        link = self._link = FrontLink(self)
+        link.batches.send(self._fronts.begin)
+        await self._loop.connect_accepted_socket(lambda: link.batches, ours)
         await self._lost.wait()
+        self._fault = link.fault
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), END_TIME)
         if process.returncode is None:
@@ -282,22 +250,22 @@ class FrontProcess:
     def send(self, message: Any) -> None:
         """Send a message, if the process runs."""
         if self._link is not None:
-            self._link.send(message)
+            self._link.batches.send(message)
 
     def flush(self) -> None:
         """Send what waits for the process."""
         if self._link is not None:
-            self._link.flush()
+            self._link.batches.flush()
 
     def status(self) -> FrontStatus:
         """Return what is known of the front."""
-        pid = None if self._process is None else self._process.pid
+        link = self._link
         return FrontStatus(
             number=self._number,
-            pid=pid,
+            pid=None if self._process is None else self._process.pid,
             restarts=self._restarts,
-            connections=len(self._wires),
-            confined=self._is_confined,
+            connections=0 if link is None else len(link.wires),
+            confined=link is not None and link.is_confined,
         )
 
     def stop_accepting(self) -> None:
@@ -313,99 +281,31 @@ class FrontProcess:
         if self._link is None:  # it starts, or waits to be started again
             self._running.cancel()
         else:
-            self._link.close()
+            self._link.batches.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lost.wait(), END_TIME)
             if self._link is not None:
-                self._link.abort()
+                self._link.batches.abort()
         with suppress(asyncio.CancelledError):
             await self._running
 
-    # The link
+    # Called by the link
 
-    def _on_batch(self, data: memoryview) -> None:
-        for message in decode_from_front(data):
-            if isinstance(message, Ready | Opened | Lost | Figures):
-                self._control(message)
-            elif (wire := self._wires.get(message.connection)) is not None:
-                self._act(wire, message)
+    def port(self, place: int) -> LinkedListener:
+        """Return a listener by its place."""
+        return self._fronts.port(place)
 
-    def _act(self, wire: LinkedWire, message: OfConnection) -> None:
-        """Act on a message; a fault of the gateway's own ends the connection alone."""
-        try:
-            _act(wire, message)
-        except LinkFault:
-            raise
-        except Exception as error:
-            text = "a message of a device could not be handled"
-            self._loop.call_exception_handler({"message": text, "exception": error})
-            wire.abort()
+    def begin_serving(self) -> None:
+        """Note that the process accepts connections."""
+        self._begun.set()
 
-    def _control(self, message: Ready | Opened | Lost | Figures) -> None:
-        if isinstance(message, Opened):
-            self._open(message)
-        elif isinstance(message, Lost):
-            wire = self._wires.pop(message.connection, None)
-            if wire is not None:
-                wire.lose()
-        elif isinstance(message, Figures):
-            self.handshakes = message.handshakes
-            if message.bad_certificates:
-                self._fronts.refusals.add("certificate_files")
-        else:
-            if message.version != VERSION:
-                raise LinkFault(f"it speaks version {message.version}, and not {VERSION}")
-            self.is_ready = True
-            self._is_confined = message.confined
-            self._begun.set()
+    def count_bad_certificates(self) -> None:
+        """Count that the process could not use changed certificate files."""
+        self._fronts.refusals.add("certificate_files")
 
-    def _open(self, message: Opened) -> None:
-        if message.connection <= self._last or self._link is None:
-            raise LinkFault("it has used a number of a connection again")
-        self._last = message.connection
-        listener = self._fronts.port(message.listener)
-        wire = LinkedWire(
-            self._link,
-            message.connection,
-            listener.decoder(),
-            message.address,
-            listener.transport,
-            direct=message.direct,
-        )
-        self._wires[message.connection] = wire
-        listener.connect(wire)
-        wire.handler.open()
-
-    def _on_pause(self, is_paused: bool) -> None:
-        """Read no requests while the front does not read the answers."""
-        if self._link is not None:
-            self._link.set_reading(not is_paused)
-
-    def _on_lost(self, error: Exception | None) -> None:
-        if error is not None:
-            self._fault = str(error)
-        self.is_ready = False
-        self.handshakes = 0
-        wires, self._wires = self._wires, {}
-        for wire in wires.values():
-            wire.lose()
+    def lose(self) -> None:
+        """Note that the link has ended."""
         self._lost.set()
-
-
-def _act(wire: LinkedWire, message: OfConnection) -> None:
-    match message:
-        case Received():
-            wire.receive(message)
-        case Refused():
-            wire.handler.refuse(message.rule)
-        case Secured():
-            wire.continue_secured(message)
-        case TlsFailed():
-            wire.handler.fail_tls(message.rule, message.reason)
-        case Stalled():
-            wire.stall(message.backlog)
-        case Left():
-            wire.note_left(message.position)
 
 
 def _share(limits: Limits, count: int) -> dict[str, int | float]:

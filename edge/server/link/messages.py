@@ -133,7 +133,8 @@ class Figures(msgspec.Struct, array_like=True, tag=9, gc=False):
 
 
 OfConnection: TypeAlias = Received | Refused | Secured | TlsFailed | Stalled | Left
-FromFront: TypeAlias = Ready | Opened | OfConnection | Lost | Figures
+OfFront: TypeAlias = Ready | Opened | Lost | Figures
+FromFront: TypeAlias = OfConnection | OfFront
 
 # From the core to a front
 

@@ -1,0 +1,167 @@
+"""The core's side of the link to one front process: the wires of its connections.
+
+A front is not trusted. What it sends has an effect only on its own connections, of which the core
+knows which have logged in. `LinkFault` ends the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from edge.server.link.batches import Batches
+from edge.server.link.linked_wire import LinkedWire
+from edge.server.link.messages import (
+    VERSION,
+    Figures,
+    Left,
+    LinkFault,
+    Lost,
+    OfConnection,
+    OfFront,
+    Opened,
+    Ready,
+    Received,
+    Refused,
+    Secured,
+    Stalled,
+    TlsFailed,
+    decode_from_front,
+)
+from edge.server.wire import Wire
+
+
+class LinkedListener(Protocol):
+    """A listener whose sockets are in the fronts."""
+
+    sockets: ClassVar[str]
+    transport: ClassVar[str]
+
+    def connect(self, wire: Wire) -> None:
+        """Make the connection of a new wire."""
+
+    def decoder(self) -> Callable[[bytes], Sequence[Any]]:
+        """Return a function that decodes the items of one connection."""
+
+
+class Owner(Protocol):
+    """The owner of a link."""
+
+    def port(self, place: int) -> LinkedListener:
+        """Return a listener by its place in `Begin.listening`; raises `IndexError`."""
+
+    def begin_serving(self) -> None:
+        """Note that the front accepts connections."""
+
+    def count_bad_certificates(self) -> None:
+        """Count that the front could not use changed certificate files."""
+
+    def lose(self) -> None:
+        """Note that the link has ended; `FrontLink.fault` says why."""
+
+
+class FrontLink:
+    """A link.
+
+    Attributes:
+        wires: the wires by the numbers of their connections.
+        is_ready: whether the front accepts connections.
+        is_confined: whether it can open no files but those that it needs.
+        handshakes: its number of TLS handshakes now.
+        fault: why the link has ended.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._last = 0  # the highest number of a connection
+        self.batches = Batches(self._on_batch, self._on_pause, self._on_lost)
+        self.wires: dict[int, LinkedWire] = {}
+        self.is_ready = False
+        self.is_confined = False
+        self.handshakes = 0
+        self.fault = "it has ended"
+
+    def _on_batch(self, data: memoryview) -> None:
+        wires = self.wires
+        for message in decode_from_front(data):
+            if isinstance(message, Received):  # most often
+                wire = wires.get(message.connection)
+                if wire is not None:
+                    self._act(wire, message)
+            elif isinstance(message, OfFront):
+                self._control(message)
+            elif (wire := wires.get(message.connection)) is not None:
+                self._act(wire, message)
+
+    def _act(self, wire: LinkedWire, message: OfConnection) -> None:
+        """Act on a message; a fault of the gateway's own ends the connection alone."""
+        try:
+            if isinstance(message, Received):
+                wire.receive(message)
+            elif isinstance(message, Left):
+                wire.note_left(message.position)
+            elif isinstance(message, Stalled):
+                wire.stall(message.backlog)
+            elif isinstance(message, Secured):
+                wire.continue_secured(message)
+            elif isinstance(message, TlsFailed):
+                wire.handler.fail_tls(message.rule, message.reason)
+            elif isinstance(message, Refused):
+                wire.handler.refuse(message.rule)
+        except LinkFault:
+            raise
+        except Exception as error:
+            text = "a message of a device could not be handled"
+            self._loop.call_exception_handler({"message": text, "exception": error})
+            wire.abort()
+
+    def _control(self, message: Ready | Opened | Lost | Figures) -> None:
+        if isinstance(message, Opened):
+            self._open(message)
+        elif isinstance(message, Lost):
+            wire = self.wires.pop(message.connection, None)
+            if wire is not None:
+                wire.lose()
+        elif isinstance(message, Figures):
+            self.handshakes = message.handshakes
+            if message.bad_certificates:
+                self._owner.count_bad_certificates()
+        else:
+            if message.version != VERSION:
+                raise LinkFault(f"it speaks version {message.version}, and not {VERSION}")
+            self.is_ready = True
+            self.is_confined = message.confined
+            self._owner.begin_serving()
+
+    def _open(self, message: Opened) -> None:
+        if message.connection <= self._last:
+            raise LinkFault("it has used a number of a connection again")
+        self._last = message.connection
+        listener = self._owner.port(message.listener)
+        wire = LinkedWire(
+            self.batches,
+            message.connection,
+            listener.decoder(),
+            message.address,
+            listener.transport,
+            direct=message.direct,
+        )
+        self.wires[message.connection] = wire
+        listener.connect(wire)
+        wire.handler.open()
+
+    def _on_pause(self, is_paused: bool) -> None:
+        """Read no requests while the front does not read the answers."""
+        self.batches.set_reading(not is_paused)
+
+    def _on_lost(self, error: Exception | None) -> None:
+        if error is not None:
+            self.fault = str(error)
+        self.is_ready = False
+        self.handshakes = 0
+        wires, self.wires = self.wires, {}
+        for wire in wires.values():
+            wire.lose()
+        self._owner.lose()
