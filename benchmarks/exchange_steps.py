@@ -31,6 +31,7 @@ from edge.engine.sessions.sessions import DEFAULT, Declaration, guarded
 from edge.engine.store import database, space
 from edge.engine.store.database import Transaction
 from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.store.group_commit import Unit as SubmittedUnit
 from edge.engine.time.clock import Clock
 from edge.features.accounts.store import accounts
 from edge.mqtt.codec import encode
@@ -201,12 +202,8 @@ class _Collector:
     """A store that collects the units."""
 
     def __init__(self) -> None:
-        self.units: list[Callable[[Transaction], Any]] = []
-
-    def submit(
-        self, work: Callable[[Transaction], Any], _answer: object, _size: int = 0, **_more: object
-    ) -> None:
-        self.units.append(work)
+        self.units: list[SubmittedUnit] = []
+        self.enqueue = self.units.append
 
 
 class _Peer:
@@ -376,12 +373,12 @@ class Core:
         for _ in range(times // len(self.peers) * self._requests):
             for peer in self.peers:
                 peer.handle()
-            units, collector.units = collector.units, []
             if tx is not None:
-                for unit in units:
-                    unit(tx)
+                for unit in collector.units:
+                    unit.run(tx)
                     tx.take_sends()
                 tx.run_before_commit()
+            collector.units.clear()
         self._context.store = store
 
 

@@ -15,18 +15,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from edge.engine.dispatch.encoding import source_of
 from edge.engine.dispatch.hooks import OffloadedWork, Work
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.rules import access
-from edge.engine.rules.access import Sender
 from edge.engine.rules.quota import Usage
 from edge.engine.rules.send_share import SendShares
-from edge.engine.sessions.sessions import guarded
+from edge.engine.sessions.sessions import sender as find_sender
 from edge.engine.store.database import AWAITS_ANSWER, Receipt, SentMessage, Transaction
+from edge.engine.store.group_commit import Unit
 from edge.errors import StoreError
 from edge.server.overflow import Overflow
 from edge.server.server_context import ServerContext
@@ -188,37 +187,37 @@ class Session(ABC, Generic[R]):
         if isinstance(work, OffloadedWork):
             self._offload(request, work, size)
         else:
-            unit = guarded(_authorized(work), self.generation)
-            self._context.store.submit(unit, partial(self._complete, request, size), size)
+            self._context.store.enqueue(_RequestUnit(self, request, work, size))
 
     def _offload(self, request: R, work: OffloadedWork, size: int) -> None:
         self.offloading = True
 
         def complete(outcome: bytes | EndReason | StoreError) -> None:
             self.offloading = False
-            self._complete(request, size, outcome)
+            self.complete(request, size, outcome)
 
         def submit(done: asyncio.Future[Work]) -> None:
             error = None if done.cancelled() else done.exception()
             if error is not None or done.cancelled():
                 complete(StoreError(f"offloaded work failed: {error!r}"))
             else:
-                unit = guarded(_authorized(done.result()), self.generation)
-                self._context.store.submit(unit, complete, size, heavy=True)
+                unit = _RequestUnit(self, request, done.result(), size)
+                self._context.store.submit(unit.run, complete, size, heavy=True)
 
         context = self._context
         context.loop.run_in_executor(context.hashing, work.prepare).add_done_callback(submit)
 
-    def _complete(self, request: R, size: int, outcome: bytes | EndReason | StoreError) -> None:
+    def complete(self, request: R, size: int, outcome: bytes | EndReason | StoreError) -> None:
+        """Answer a request with the outcome of its unit of work."""
         self.in_flight -= 1
         self.in_flight_bytes -= size
-        if isinstance(outcome, StoreError):
-            self._context.refusals.add_store_error(outcome, source=self.bare)
-            outcome = self.refusal(request, outcome)
-        if isinstance(outcome, EndReason):
-            self.end(outcome)
-        else:
+        if isinstance(outcome, bytes):
             self.answer(outcome)
+        elif isinstance(outcome, StoreError):
+            self._context.refusals.add_store_error(outcome, source=self.bare)
+            self.answer(self.refusal(request, outcome))
+        else:
+            self.end(outcome)
         self._continue()
 
     def in_order(self, act: Callable[[], None]) -> None:
@@ -480,11 +479,27 @@ class Session(ABC, Generic[R]):
         self._teardown = None  # refers to this session
 
 
-def _authorized(work: Work) -> Callable[[Transaction, Sender], bytes | EndReason]:
-    """Return the work of a request; if the login has been revoked, it only returns the reason to
-    end the session. An error would tell the device not to repeat the request after a new login."""
+class _RequestUnit(Unit, Generic[R]):
+    """The unit of work of a request.
 
-    def check(tx: Transaction, sender: Sender) -> bytes | EndReason:
-        return work(tx, sender) if access.may_continue(sender) else EndReason.REVOKED
+    It does nothing if the session has ended. If the login has been revoked, its outcome is the
+    reason to end the session: an error would tell the device not to repeat the request after a new
+    login.
+    """
 
-    return check
+    __slots__ = ("_request", "_session", "_work")
+
+    def __init__(self, session: Session[R], request: R, work: Work, size: int) -> None:
+        super().__init__(size, False)
+        self._session = session
+        self._request = request
+        self._work = work
+
+    def run(self, tx: Transaction) -> bytes | EndReason:
+        sender = find_sender(tx, self._session.generation)
+        if sender is None:
+            return b""
+        return self._work(tx, sender) if access.may_continue(sender) else EndReason.REVOKED
+
+    def answer(self, outcome: bytes | EndReason | StoreError) -> None:
+        self._session.complete(self._request, self.size, outcome)

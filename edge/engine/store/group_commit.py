@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,10 +83,40 @@ class GroupLimits(NamedTuple):
     send_bytes: int = 1024 * 1024
 
 
-class _Unit:
-    """A submitted unit; after it has run, also its outcome and the messages that it sends."""
+class Unit(ABC):
+    """A unit of work; after it has run, also its outcome and the messages that it sends.
 
-    __slots__ = ("answer", "heavy", "outcome", "sends", "size", "work")
+    Args:
+        size: the memory that it takes while it waits, in bytes.
+        heavy: whether it may wait for the disk.
+    """
+
+    __slots__ = ("heavy", "outcome", "sends", "size")
+
+    def __init__(self, size: int, heavy: bool) -> None:
+        self.size = size
+        self.heavy = heavy
+        self.outcome: Any = None
+        self.sends: Sequence[Send] = NOTHING
+
+    @abstractmethod
+    def run(self, tx: Transaction) -> Any:
+        """Do the work in a transaction, and return the outcome."""
+
+    @abstractmethod
+    def answer(self, outcome: Any) -> None:
+        """Take the outcome after the commit, or the `StoreError` because of which there is none."""
+
+    def fail(self, error: StoreError) -> None:
+        """Set an error as the outcome."""
+        self.outcome = error
+        self.sends = NOTHING
+
+
+class _FunctionUnit(Unit):
+    """A unit of two functions."""
+
+    __slots__ = ("_answer", "_work")
 
     def __init__(
         self,
@@ -94,16 +125,15 @@ class _Unit:
         size: int,
         heavy: bool,
     ) -> None:
-        self.work = work
-        self.answer = answer
-        self.size = size
-        self.heavy = heavy
-        self.outcome: Any = None
-        self.sends: Sequence[Send] = NOTHING
+        super().__init__(size, heavy)
+        self._work = work
+        self._answer = answer
 
-    def fail(self, error: StoreError) -> None:
-        self.outcome = error
-        self.sends = NOTHING
+    def run(self, tx: Transaction) -> Any:
+        return self._work(tx)
+
+    def answer(self, outcome: Any) -> None:
+        self._answer(outcome)
 
 
 class _Group:
@@ -121,8 +151,8 @@ class _Group:
     def __init__(self, tx: Transaction, limits: GroupLimits) -> None:
         self.tx = tx
         self.limits = limits
-        self.units: list[_Unit] = []
-        self.left: list[_Unit] = []
+        self.units: list[Unit] = []
+        self.left: list[Unit] = []
         self.done = 0
         self.size = 0
         self.sent = 0
@@ -136,11 +166,11 @@ class _Group:
         """Return whether any unit that has not run yet is heavy: it may wait for the disk."""
         return any(unit.heavy for unit in self.units[self.done :])
 
-    def add(self, unit: _Unit) -> None:
+    def add(self, unit: Unit) -> None:
         self.units.append(unit)
         self.size += unit.size
 
-    def run_in_memory(self, unit: _Unit) -> bool:
+    def run_in_memory(self, unit: Unit) -> bool:
         """Run a unit in memory and add it to the group; return whether that was possible.
 
         A unit that fails or needs an SQL statement is undone. It runs again in a transaction,
@@ -167,8 +197,8 @@ class _Group:
         self.left[:0] = self.units[done:]
         del self.units[done:]
 
-    def _run(self, unit: _Unit) -> None:
-        unit.outcome = unit.work(self.tx)
+    def _run(self, unit: Unit) -> None:
+        unit.outcome = unit.run(self.tx)
         unit.sends = sends = self.tx.take_sends()
         self.done += 1
         if sends:
@@ -217,7 +247,7 @@ class Store:
         self._reader = reader
         self._clock = clock
         self._bounds = bounds
-        self._waiting: deque[_Unit] = deque()
+        self._waiting: deque[Unit] = deque()
         self._behind: _Group | None = None  # runs in memory while another group is committed
         self._committing = False
         self._size = 0
@@ -304,19 +334,22 @@ class Store:
         `size` is the memory that the unit takes while it waits, in bytes. A unit that may wait for
         the disk is `heavy`.
         """
+        self.enqueue(_FunctionUnit(work, answer, size, heavy))
+
+    def enqueue(self, unit: Unit) -> None:
+        """Run a unit in the next group, and call its `answer`."""
         if self._task.done():
-            asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
+            asyncio.get_running_loop().call_soon(self._call, unit.answer, StoreError(CLOSED))
             return
-        unit = _Unit(work, answer, size, heavy)
-        if heavy or self._waiting or not self._committing or not self._run_in_memory(unit):
+        if unit.heavy or self._waiting or not self._committing or not self._run_in_memory(unit):
             self._waiting.append(unit)
             self._wake.set()
-        self._size += size
+        self._size += unit.size
         self.full = self.full or self._is_at_limit()
         if self.commit_window.waits:
             self.commit_window.wake_if_complete()
 
-    def _run_in_memory(self, unit: _Unit) -> bool:
+    def _run_in_memory(self, unit: Unit) -> bool:
         behind = self._behind
         return behind is not None and not behind.is_full() and behind.run_in_memory(unit)
 
@@ -425,19 +458,23 @@ class Store:
         self._waiting.extendleft(reversed(group.left))
         group.left.clear()
 
-    def _answer(self, unit: _Unit) -> None:
+    def _answer(self, unit: Unit) -> None:
         outcome = unit.outcome
         self._size -= unit.size
-        if isinstance(outcome, StoreBroken):
-            self._call(self.on_broken, outcome)
-        elif isinstance(outcome, UnitFault):
-            _report(outcome)
+        if isinstance(outcome, StoreError):
+            self._report_failure(outcome)
         try:
             unit.answer(outcome)
         except Exception as error:
             _report(error)
         if unit.sends:
             self._call(self.on_sends, unit.sends)
+
+    def _report_failure(self, error: StoreError) -> None:
+        if isinstance(error, StoreBroken):
+            self._call(self.on_broken, error)
+        elif isinstance(error, UnitFault):
+            _report(error)
 
     def _next_group(self) -> _Group:
         """Return the next group: the units that have run in memory, then waiting units."""
