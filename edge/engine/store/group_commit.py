@@ -505,6 +505,7 @@ class Store:
             if not (wrote and self.commit_window.is_slow):
                 self._commit(group, wrote=wrote)
                 return group.tx.due
+            space.measure_room(group.tx)
         except Exception as error:
             return await self._writer.call(self._recover, group, error)
         self._return_left(group)
@@ -551,7 +552,7 @@ class Store:
 
     def _finish_units(self, group: _Group) -> None:
         group.tx.run_before_commit()
-        space.measure_room(group.tx)
+        space.check_file(group.tx)
         sends = group.tx.take_sends()
         if sends:
             last = group.units[-1]

@@ -36,6 +36,7 @@ UNBOUNDED: Final = 2**62
 
 _ROOM: Final = "room"
 _LIMITS: Final = "limits of room"
+_PATH: Final = "path"
 
 _FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 _PAGES: Final = "PRAGMA main.page_count"
@@ -74,6 +75,14 @@ def measure_room(tx: Transaction) -> None:
         tx.cache[_ROOM] = space_rules.free_room(measure(tx), space_limits(limits))
 
 
+def check_file(tx: Transaction) -> None:
+    """Check that the database file was not removed, if it was ever measured; raises
+    `StoreDamaged`."""
+    path = tx.cache.get(_PATH)
+    if path and not _file_size(path):
+        raise _removed(path)
+
+
 def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Return the limit that a new message would exceed, if any; reserve nothing."""
     return space_rules.exceeded_limit(size, measure(tx), space_limits(limits))
@@ -91,18 +100,23 @@ def set_max_bytes(tx: Transaction, max_bytes: int) -> None:
 
 def measure(tx: Transaction) -> SpaceUsage:
     """Measure the space that the database takes; raises `StoreDamaged` if its file was removed."""
-    path = tx.cache.get("path")
+    path = tx.cache.get(_PATH)
     if path is None:
-        path = tx.cache["path"] = tx.row(_FILE)[0]
+        path = tx.cache[_PATH] = tx.row(_FILE)[0]
     (pages,), (free,) = tx.row(_PAGES), tx.row(_FREE)
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:
         return SpaceUsage(live, spare, 0, UNBOUNDED)
     size = _file_size(path)
-    if not size:  # later commits to a removed file would be lost when the process ends
-        raise StoreDamaged(f"the database file {path} was removed")
+    if not size:
+        raise _removed(path)
     growth = max(0, pages * PAGE_BYTES - size)  # pages that are only in the WAL so far
     return SpaceUsage(live, spare, _file_size(f"{path}-wal"), _free_on_disk(path) - growth)
+
+
+def _removed(path: str) -> StoreDamaged:
+    """Return the error for a removed file: commits to it are lost when the process ends."""
+    return StoreDamaged(f"the database file {path} was removed")
 
 
 def _file_size(path: str) -> int:
