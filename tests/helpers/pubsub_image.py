@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from edge.engine.dispatch.hooks import Context
+from edge.engine.sessions import sessions
 from edge.engine.store.database import NeedsDatabase, Transaction
 from edge.features.pubsub.rules.replacement import author_of
-from edge.features.pubsub.service import notifications
+from edge.features.pubsub.service import notifications, publishing
 from edge.features.pubsub.store import affiliations, items, nodes, recipients
 from edge.features.queues.store import notifications as waiting
 from edge.features.queues.store import queue_items, queue_members, queues
@@ -49,18 +50,32 @@ def _item_ids_equal_rows(fresh: Transaction, cache: dict[str, Any]) -> None:
 
 
 def _recipients_equal_rows(context: Context, fresh: Transaction, cache: dict[str, Any]) -> None:
-    targets = {name: node for (name, _jid), node in cache.get(recipients._TARGETS, {}).items()}
-    for name, of_publisher in targets.items():
-        target = nodes.get(fresh, name)
-        assert of_publisher.id == (nodes.NEW_NODE if target is None else target.id)
-    if recipients._CACHE in cache:
-        known_recipients = cache[recipients._CACHE]
-        assert known_recipients.size == sum(
-            len(one) + 1 for one in known_recipients.by_node.values()
-        )
-        for name, found in known_recipients.by_node.items():
-            found_node = nodes.get(fresh, name) or targets[name]
-            assert list(notifications.recipients(context, fresh, found_node)) == list(found)
+    if recipients._CACHE not in cache:
+        return
+    kept = cache[recipients._CACHE]
+    assert kept.size == sum(one.size for one in kept.by_name.values())
+    for id, name in kept.names.items():
+        stored = nodes.by_id(fresh, id)
+        assert (name in kept.by_name) is (stored is not None and stored.name == name)
+    for name, one in kept.by_name.items():
+        node = nodes.get(fresh, name)
+        for jid, target in one.targets.items():
+            assert target.id == (nodes.NEW_NODE if node is None else node.id)
+            _may_publish(context, fresh, name, jid)
+        node = node or next(iter(one.targets.values()))
+        if one.filters == kept.filters:
+            assert list(notifications.recipients(context, fresh, node)) == list(one.recipients)
+        if one.readers is not None:
+            known = notifications._readers(fresh, node)
+            assert list(known.subscriptions) == list(one.readers.subscriptions)
+            assert known.affiliations == one.readers.affiliations
+
+
+def _may_publish(context: Context, fresh: Transaction, name: str, jid: str) -> None:
+    session = sessions.find(fresh, jid)
+    sender = None if session is None else sessions.sender(fresh, session.generation)
+    if sender is not None:
+        publishing.find_target(context, fresh, sender, name)  # raises an error if it may not
 
 
 _AUTHOR = "coalesce(i.author, substr(i.publisher, 1, instr(i.publisher || '/', '/') - 1))"

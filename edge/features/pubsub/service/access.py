@@ -5,7 +5,7 @@ The rules by topic (`topic_rights`) and the node's affiliations and models must 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from edge import topics
@@ -85,10 +85,18 @@ def may_cache_access(node: Node) -> bool:
     return model == "open" or (node.id != NEW_NODE and model not in _ROSTER_MODELS)
 
 
-def access_check(context: Context, tx: Transaction, node: Node) -> Callable[[str], bool]:
-    """Return a function that does the same as `may_subscribe` for one node and many JIDs; the
-    node's affiliations are read once, before the first call."""
-    known = affiliations.of_node(tx, node.id)
+def access_check(
+    context: Context,
+    tx: Transaction,
+    node: Node,
+    affiliated: Mapping[str, Affiliation] | None = None,
+) -> Callable[[str], bool]:
+    """Return a function that does the same as `may_subscribe` for one node and many JIDs.
+
+    `affiliated` are the node's affiliations by bare JID; if `None`, they are read once, before the
+    first call.
+    """
+    known = affiliations.of_node(tx, node.id) if affiliated is None else affiliated
 
     def check(jid: str) -> bool:
         return _may_subscribe(context, tx, node, jid, known.get(_bare(jid), Affiliation.NONE))

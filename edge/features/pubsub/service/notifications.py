@@ -36,10 +36,11 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
-from edge.features.pubsub.store import items, nodes, retained, subscriptions
+from edge.features.pubsub.store import affiliations, items, nodes, retained, subscriptions
 from edge.features.pubsub.store import recipients as store
 from edge.features.pubsub.store.items import StoredItem
-from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.nodes import NEW_NODE, Node
+from edge.features.pubsub.store.recipients import Readers
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.topics import matches, matches_any
 
@@ -159,17 +160,27 @@ def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipi
     node's events: `deliver` is set, and the subscriber may subscribe to the node."""
     found = store.get(tx, node.name)
     if found is None:
-        found = _recipients(context, tx, node)
+        of_node = store.readers(tx, node.name) or _readers(tx, node)
+        found = _recipients(context, tx, node, of_node)
         if may_cache_access(node):
-            store.keep(tx, node.name, found)
+            store.keep(tx, node.id, node.name, of_node, found)
     return found
 
 
-def _recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipient]:
-    found = subscriptions.plain_of_node(tx, node.id) + subscriptions.plain_matching(tx, node.name)
+def _readers(tx: Transaction, node: Node) -> Readers:
+    if node.id == NEW_NODE:
+        return Readers((), {})
+    subscribed = subscriptions.plain_of_node(tx, node.id)
+    return Readers(subscribed, affiliations.of_node(tx, node.id))
+
+
+def _recipients(
+    context: Context, tx: Transaction, node: Node, of_node: Readers
+) -> Sequence[Recipient]:
+    found = [*of_node.subscriptions, *subscriptions.plain_matching(tx, node.name)]
     if not found:
         return ()
-    has_access = access_check(context, tx, node)
+    has_access = access_check(context, tx, node, of_node.affiliations)
     found = [one for one in found if one.options.deliver and has_access(one.jid)]
     counts = Counter(one.jid for one in found)
     return [

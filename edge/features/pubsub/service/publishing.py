@@ -248,7 +248,7 @@ def find_target(
             return node._replace(config=config)
         if config != node.config:
             raise PubsubError(Reason.PRECONDITION_NOT_MET)
-    recipients.keep_target(tx, name, sender.full, node)
+    recipients.keep_target(tx, node.id, name, sender.full, node)
     return node
 
 

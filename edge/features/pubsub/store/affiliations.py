@@ -83,7 +83,8 @@ def put(tx: Transaction, node_id: int, bare: str, affiliation: Affiliation) -> N
         tx.run(_REMOVE, (node_id, bare))
     else:
         tx.run(_PUT, (node_id, bare, affiliation.value))
-    _forget(tx)
+    tx.cache.pop(AFFILIATIONS, None)
+    recipients.forget_node(tx, node_id)
 
 
 def of_node(tx: Transaction, node_id: int) -> dict[str, Affiliation]:
@@ -134,8 +135,3 @@ def transfer(tx: Transaction, bare: str, heir: str, *, all_rights: bool) -> None
         tx.run(statement, values)
     tx.run(_REMOVE_ACCOUNT, (bare,))
     tx.cache.clear()
-
-
-def _forget(tx: Transaction) -> None:
-    tx.cache.pop(AFFILIATIONS, None)
-    recipients.forget(tx)

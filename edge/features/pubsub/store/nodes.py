@@ -122,7 +122,7 @@ def _forget(tx: Transaction, id: int) -> None:
     name = None if cache is None else cache.names.pop(id, None)
     if cache is not None and name is not None:
         del cache.by_name[name]
-    recipients.forget(tx)
+    recipients.forget_node(tx, id)
 
 
 def by_id(tx: Transaction, id: int) -> Node | None:
@@ -133,7 +133,7 @@ def by_id(tx: Transaction, id: int) -> Node | None:
 def add(tx: Transaction, name: str, creator: str, config: NodeConfig) -> Node:
     """Create a node; the name must not exist. `creator` is a bare JID."""
     (id,) = tx.row(_ADD, (name, creator, _encode(config).decode()))
-    recipients.forget(tx)
+    recipients.forget_new(tx, name)
     return Node(id, name, creator, config, 0, 0)
 
 

@@ -154,9 +154,9 @@ def add(
     subscription to the same target yet."""
     values = (subid, jid, node, filter, queue, *_values(options), account)
     (id,) = tx.row(_ADD, values)
-    recipients.forget(tx)
     found = get(tx, id)
     assert found is not None, "the added row exists"  # noqa: S101 - for the type checker
+    _forget_recipients(tx, found)
     if found.filter is not None and _FILTERS in tx.cache:
         _add_to_index(tx.cache[_FILTERS], found)
     return found
@@ -165,7 +165,7 @@ def add(
 def save(tx: Transaction, subscription: Subscription) -> None:
     """Store the options of a subscription, except the policy of a share, which cannot change."""
     tx.run(_SAVE, (*_values(subscription.options), subscription.id))
-    recipients.forget(tx)
+    _forget_recipients(tx, subscription)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is not None and subscription.id in index.subscriptions:
         index.subscriptions[subscription.id] = subscription
@@ -175,7 +175,7 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
     retained.end(tx, subscription.jid, subscription.id)
     tx.run(_REMOVE, (subscription.id,))
-    recipients.forget(tx)
+    _forget_recipients(tx, subscription)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None or subscription.filter is None:
         return
@@ -184,6 +184,13 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
         index.plain.remove(subscription.filter, subscription.id)
     elif not has_members(tx, subscription.queue):
         index.shares.remove(subscription.filter, subscription.queue)
+
+
+def _forget_recipients(tx: Transaction, changed: Subscription) -> None:
+    if changed.node is not None:
+        recipients.forget_node(tx, changed.node)
+    elif changed.queue is None:
+        recipients.note_filters_changed(tx)
 
 
 def get(tx: Transaction, id: int) -> Subscription | None:
