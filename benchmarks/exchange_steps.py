@@ -31,7 +31,6 @@ from edge.engine.sessions.sessions import DEFAULT, Declaration, guarded
 from edge.engine.store import database, space
 from edge.engine.store.database import Transaction
 from edge.engine.store.group_commit import Store, UnitLimits
-from edge.engine.store.group_commit import Unit as SubmittedUnit
 from edge.engine.time.clock import Clock
 from edge.features.accounts.store import accounts
 from edge.mqtt.codec import encode
@@ -171,7 +170,7 @@ whole with units that do nothing; and the whole."""
 
 SENDERS: Final = 50
 
-WARM_UP: Final = 2_000
+WARM_UP: Final = 500
 """Exchanges before a measurement."""
 
 _TOPIC: Final = "sensors/temperature"
@@ -198,17 +197,11 @@ class _NoDatabase:
         pass
 
 
-class _Collector:
-    """A store that collects the units."""
-
-    def __init__(self) -> None:
-        self.units: list[SubmittedUnit] = []
-        self.enqueue = self.units.append
-
-
 class _Peer:
-    """A connection without a socket. The peer sends its next request, which is decoded already, in
-    the iteration of the event loop after the answer."""
+    """A connection without a socket, whose peer sends requests that are decoded already.
+
+    `answered` are the peers that send their next request in the next iteration of the event loop.
+    """
 
     transport: ClassVar[str] = ""
     address = None
@@ -217,8 +210,14 @@ class _Peer:
     closed = False
     written = 0
 
-    def __init__(self, session: Session[Any], requests: Sequence[tuple[_Request, bytes]]) -> None:
+    def __init__(
+        self,
+        session: Session[Any],
+        requests: Sequence[tuple[_Request, bytes]],
+        answered: list[_Peer],
+    ) -> None:
         self._session = session
+        self._answered = answered
         self._requests = cycle(requests)
         self._expected = b""
         self._left = 0
@@ -236,12 +235,20 @@ class _Peer:
         request, self._expected = next(self._requests)
         self._session.handle(request)
 
+    def _handle_next(self) -> None:
+        peers = self._answered[:]
+        self._answered.clear()
+        for peer in peers:
+            peer.handle()
+
     def send(self, data: bytes) -> None:
         self._left -= 1
         if self._expected not in data:
             self._done.set_exception(RuntimeError(f"an exchange failed: {data!r}"))
         elif self._left:
-            self._loop.call_soon(self.handle)
+            if not self._answered:
+                self._loop.call_soon(self._handle_next)
+            self._answered.append(self)
         else:
             self._done.set_result(None)
 
@@ -264,11 +271,13 @@ class Core:
     """The core of a gateway with sessions of one kind (`KINDS`), whose peers have no sockets."""
 
     def __init__(self, context: ServerContext, kind: str, senders: int) -> None:
+        self.store = context.store
         self._context = context
         self._registry: Registry[Any] = Registry(context.outputs, context.admission)
         self._streams = Streams(Router(context.engine), ResumableSessions())
         self._requests = 1 if kind == "mqtt_qos1" else 2
         self._kind = kind
+        self._answered: list[_Peer] = []
         self.sessions = [self._session(number) for number in range(senders)]
         self.peers = [self._peer(number, one) for number, one in enumerate(self.sessions)]
 
@@ -309,7 +318,7 @@ class Core:
             requests: list[tuple[_Request, bytes]] = [(one, b"type='result'") for one in stanzas]
         else:
             requests = [one for id in range(1, MESSAGES + 1) for one in self._packets(id)]
-        peer = _Peer(session, requests)
+        peer = _Peer(session, requests, self._answered)
         session.attach(peer)
         return peer
 
@@ -338,7 +347,7 @@ class Core:
 
     async def idle(self, times: int) -> None:
         """Submit units that do nothing, as many as exchanges have, in groups of the same size."""
-        store, loop, size = self._context.store, asyncio.get_running_loop(), len(self.peers)
+        store, loop, size = self.store, asyncio.get_running_loop(), len(self.peers)
         for _ in range(times // size * self._requests):
             done = loop.create_future()
             for _unit in range(size - 1):
@@ -348,13 +357,12 @@ class Core:
 
     async def close(self) -> None:
         self._context.close()
-        await self._context.store.close()
+        await self.store.close()
 
     async def run_units(self, times: int, *, stores: bool) -> None:
         """Run the units of exchanges in one transaction, in groups; `stores` is whether their rows
         are stored."""
-
-        store = self._context.store
+        store = self.store
 
         def run(tx: Transaction) -> None:
             space.reserve(tx, 0, LIMITS)  # measures the room, as the first unit of a group does
@@ -367,19 +375,17 @@ class Core:
 
     def collect(self, times: int, tx: Transaction | None) -> None:
         """Let the sessions handle the requests of exchanges, and run the units in `tx`, in groups
-        whose changes are written."""
-        store, collector = self._context.store, _Collector()
-        self._context.store = cast("Store", collector)
+        whose changes are written. Nothing is answered."""
+        store = self.store
         for _ in range(times // len(self.peers) * self._requests):
             for peer in self.peers:
                 peer.handle()
             if tx is not None:
-                for unit in collector.units:
+                for unit in store._waiting:
                     unit.run(tx)
                     tx.take_sends()
                 tx.run_before_commit()
-            collector.units.clear()
-        self._context.store = store
+            store._waiting.clear()
 
 
 def _do_nothing(_tx: Transaction) -> None:

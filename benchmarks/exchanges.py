@@ -1,11 +1,19 @@
-"""Benchmark: assured exchanges per second through the real server, and what limits the rate."""
+"""Benchmark: assured exchanges per second through the real server, and what limits the rate.
+
+The core of an exchange, without sockets and parsing, is measured part by part.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import statistics
+import tempfile
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import load, server
+from benchmarks import exchange_steps, instructions, load, server
+from benchmarks.exchange_steps import KINDS, PARTS, SENDERS
 from benchmarks.load import Measurement
 from benchmarks.report import Settings, Topic, milliseconds, number, table
 
@@ -24,6 +32,12 @@ class Case(NamedTuple):
 
 
 CASES: Final = (Case(1), Case(50), Case(500), Case(50, tls=True))
+
+ROUNDS: Final = 5
+"""Measurements of each part of the core, alternating."""
+
+EXCHANGES: Final = 4_000
+"""Exchanges of a measurement of the core."""
 
 
 def measure(settings: Settings) -> Topic:
@@ -44,8 +58,49 @@ def measure(settings: Settings) -> Topic:
             ),
             [_row(case, measured) for case, measured in found],
         ),
+        *measure_core(settings),
     )
     return Topic("exchanges", "Assured exchanges through the gateway", blocks)
+
+
+def measure_core(settings: Settings) -> tuple[str, str]:
+    """Measure the parts of the core of each kind of exchange; return a text and a table."""
+    rows = []
+    for kind in KINDS:
+        found: dict[str, list[float]] = {part: [] for part in PARTS}
+        for _ in range(round(settings.choose(ROUNDS, 1))):
+            for part, times in found.items():
+                times.append(_core_time(settings, part, kind))
+        handle, units, stored, empty, whole = (statistics.median(found[part]) for part in PARTS)
+        others = whole - stored - empty
+        counted = None if settings.quick else instructions.count(f"core_{kind}")
+        parts = (handle, units - handle, stored - units, empty, others, whole)
+        rows.append(
+            (
+                kind.replace("_qos", " QoS ").replace("mqtt", "MQTT").replace("xmpp", "XMPP"),
+                *(f"{number(1e6 * part)} ({100 * part / whole:.0f})" for part in parts[:-1]),
+                number(1e6 * whole),
+                "not counted" if counted is None else f"{counted:,}",
+            )
+        )
+    text = (
+        f"The core of an exchange in one process, without sockets and parsing: {SENDERS} sessions"
+        " get decoded requests (`assured` and `deliver`; PUBLISH; PUBLISH, PUBREL) with a reading"
+        " for the event log, and pass on encoded answers after the commit, closed loop."
+        " Microseconds of processor time, and shares of the whole in %; medians of"
+        f" {ROUNDS} rounds. Requests: find the handler and make a unit of work. Units: run in"
+        " memory, decode the payload, and encode the answer. Rows: store what a group has changed."
+        " Groups: submit and answer units that do nothing. The rest is the commit, fsync, and what"
+        " sessions do with answers. Instructions are counted by valgrind, in user space."
+    )
+    head = ("core of", "requests", "units", "rows", "groups", "commit and answers", "whole, us")
+    return text, table((*head, "instructions"), rows)
+
+
+def _core_time(settings: Settings, part: str, kind: str) -> float:
+    times = round(settings.choose(EXCHANGES, SENDERS))
+    with tempfile.TemporaryDirectory(dir=settings.folder) as folder:
+        return asyncio.run(exchange_steps.repeat_part(part, kind, times, Path(folder))) / times
 
 
 def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:

@@ -7,17 +7,20 @@ valgrind and takes the difference, which excludes the start of Python.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.exchange_steps import KINDS, SensorStream, repeat_part, transaction
 from benchmarks.message_steps import PlainMessages
 from benchmarks.mqtt_steps import Publications
 from benchmarks.pubsub_steps import FannedOutItems, QueuedItems, new_router
@@ -35,6 +38,7 @@ _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 STEPS: Final = (
     *("parse", "route", "exchange", "relay", "message", "acknowledged_message", "publish", "queue"),
     *("mqtt_qos0", "mqtt_qos1", "mqtt_qos2"),
+    *(f"core_{kind}" for kind in KINDS),
 )
 
 
@@ -64,6 +68,10 @@ def _run(step: str, times: int) -> int:
 def repeat(step: str, times: int) -> None:
     """Run a step `times` times, without garbage collection, which the gateway runs rarely."""
     gc.disable()
+    if step.startswith("core_"):
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(repeat_part("whole", step.removeprefix("core_"), times, Path(folder)))
+        return
     subject = SensorStream()
     with transaction(subject) as tx:
         run = _prepare(step, subject, tx)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import backlog, cluster, payload, peer, queue_payload, server
 from benchmarks.__main__ import SPARK, TOPICS, main
-from benchmarks.exchange_steps import SensorStream, transaction
+from benchmarks.exchange_steps import KINDS, Core, SensorStream, transaction
 from benchmarks.ingest_page import Run, growth_blocks
 from benchmarks.payload import DOMAIN
 from benchmarks.peer_servers import DURABLE, find_program
@@ -38,6 +38,16 @@ def test_the_measured_exchange_uses_the_gateways_handlers_and_can_be_repeated() 
         assert tx.row("SELECT count(*) FROM held") == (0,)
         names = [event.name for event in events.read(tx, events.READINGS, 0, 10, 1000)]
         assert names == ["Temperature", "Temperature"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_measured_core_logs_a_reading_in_each_exchange(kind: str, tmp_path: Path) -> None:
+    core = await Core.open(tmp_path, kind, 2)
+    await core.exchange(6)
+    store = core.store
+    assert await store.run(lambda tx: events.last_numbers(tx, events.READINGS)) == (0, 6)
+    assert await store.run(lambda tx: tx.row("SELECT count(*) FROM held")) == (0,)
+    await core.close()
 
 
 def test_the_measured_relay_finishes_each_message_after_three_groups() -> None:
