@@ -69,6 +69,7 @@ WHERE id = ?
 """
 _UPDATE: Final = "UPDATE main.custody SET sender = ?, exclusive = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM main.custody WHERE id = ?"
+_REMOVE_RUN: Final = "DELETE FROM main.custody WHERE id BETWEEN ? AND ?"
 _OF_SOURCE: Final = """
 SELECT sender, msg_id, destination, recipient, body, content_type FROM main.custody
 WHERE source = ? AND released IS NULL ORDER BY id
@@ -590,10 +591,21 @@ def _write_keys(tx: Transaction, image: _CustodyImage, changed: set[str], least:
             source.keys = source.keys[page_bytes:]
             source.pages += 1
         tx.run(_SET_LATEST, (name, source.keys, source.pages))
-    tx.run_many(_REMOVE, [(row,) for row in image.released])
+    tx.run_many(_REMOVE_RUN, _runs(sorted(image.released)))
     for row in image.released:
         del image.rows[row]
     image.released.clear()
+
+
+def _runs(rows: Sequence[int]) -> list[list[int]]:
+    """Return the first and last number of each run of consecutive numbers."""
+    found: list[list[int]] = []
+    for row in rows:
+        if found and found[-1][1] == row - 1:
+            found[-1][1] = row
+        else:
+            found.append([row, row])
+    return found
 
 
 def _key(sender: str, msg_id: str) -> bytes:
