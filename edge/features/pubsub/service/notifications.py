@@ -181,7 +181,8 @@ def _recipients(
     if not found:
         return ()
     has_access = access_check(context, tx, node, of_node.affiliations)
-    found = [one for one in found if one.options.deliver and has_access(one.jid)]
+    allowed = {jid: has_access(jid) for jid in dict.fromkeys(one.jid for one in found)}
+    found = [one for one in found if one.options.deliver and allowed[one.jid]]
     counts = Counter(one.jid for one in found)
     return [
         Recipient(
@@ -240,8 +241,9 @@ def announce_item(
     event = published(tx, node, item_id, payload, publisher, attributes, expires)
     qos, retain, type_ = attributes.qos, bool(attributes.retain), _message_type(node.config)
     together: dict[str, list[Subscription]] = {}  # those of a JID that get it once
+    pending = retained.numbers(tx) if any(one.has_options for one in found) else ()
     for subscription, subid, has_options in found:
-        if has_options and retained.is_pending(tx, subscription.id):
+        if has_options and subscription.id in pending:
             _send_retained_before(context, tx, subscription, node)
         if not has_options:
             notification = Notification(event, subscription.jid, type_, subid)
@@ -283,8 +285,9 @@ def identifiers(options: Sequence[DeliveryOptions]) -> tuple[int, ...]:
 
 def _is_excluded(subscription: Subscription, publisher: str) -> bool:
     """Return whether a subscription does not get an item because the subscriber published it."""
-    is_own = subscription.jid in (publisher, publisher.partition("/")[0])
-    return is_own and subscription.options.delivery.no_local
+    if not subscription.options.delivery.no_local:
+        return False
+    return subscription.jid in (publisher, publisher.partition("/")[0])
 
 
 def notify_changed(

@@ -6,6 +6,7 @@ The numbers of such subscriptions are also in memory (`Transaction.cache`).
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -113,7 +114,12 @@ def jids(tx: Transaction) -> list[str]:
 
 def is_pending(tx: Transaction, subscription: int) -> bool:
     """Return whether a subscription is in progress."""
-    return subscription in _pending(tx).numbers
+    return subscription in numbers(tx)
+
+
+def numbers(tx: Transaction) -> Collection[int]:
+    """Return the numbers of all subscriptions in progress."""
+    return _pending(tx).numbers
 
 
 def load(tx: Transaction) -> None:
