@@ -9,13 +9,14 @@ events of devices. This module limits the gateway's own events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from edge.engine.store import meta
 from edge.engine.store.database import Transaction
+from edge.engine.store.event_types import NewEvent as NewEvent
 
 READINGS: Final = "readings"
 LOGS: Final = "logs"
@@ -36,22 +37,6 @@ there are few, and events for many sources have them, too."""
 _URGENT: Final = "urgent levels"
 _UNWRITTEN: Final = "events unwritten"
 _LANES: Final = "lanes"
-
-
-class NewEvent(NamedTuple):
-    """An event without a number yet; docs/reference/segment-format.md describes the fields."""
-
-    kind: str
-    source: str | None = None
-    topic: str | None = None
-    name: str | None = None
-    value: float | None = None
-    unit: str | None = None
-    level: str | None = None
-    text: str | None = None
-    qos: int | None = None
-    latency_ms: int | None = None
-    tags: Mapping[str, str] | None = None
 
 
 _Fields: TypeAlias = NewEvent | tuple[Any, ...]
@@ -271,7 +256,10 @@ def reset_counters(tx: Transaction) -> None:
 
 def _size(event: _Fields) -> int:
     _kind, source, topic, name, _value, unit, level, text, _qos, _latency, tags = event
-    size = EVENT_OVERHEAD + sum(map(len, filter(None, (source, topic, name, unit, level, text))))
+    size = EVENT_OVERHEAD
+    for field in (source, topic, name, unit, level, text):
+        if field:
+            size += len(field)
     if tags:
         for key, value in tags.items():
             size += len(key) + len(value)
