@@ -23,10 +23,11 @@ from edge.config.limits import Limits
 from edge.config.options import AccessRule, Pubsub, Readings, Uplink, Xmpp
 from edge.engine.dispatch.addresses import AddressKind
 from edge.engine.dispatch.item_attributes import NO_ATTRIBUTES, ItemAttributes
+from edge.engine.dispatch.message import Message as Message
 from edge.engine.rules.access import Sender, Trust
 from edge.engine.rules.quota import ExceededLimit
 from edge.engine.store import in_flight
-from edge.engine.store.database import MessageBytes, SentMessage, Transaction
+from edge.engine.store.database import SentMessage, Transaction
 from edge.engine.store.events import NewEvent
 from edge.errors import FieldpostError, ServiceError
 from edge.jid import Jid
@@ -167,31 +168,6 @@ class Contents(NamedTuple):
 def unreadable(reason: object) -> Contents:
     """Return the contents of a message or payload that cannot be read."""
     return Contents([], str(reason)[:MAX_REASON])
-
-
-class Message(NamedTuple):
-    """A message on its way to a destination, with its body as it was received.
-
-    Attributes:
-        size: the bytes that it counts towards limits.
-        since: the service second at which it came into custody, or `None`.
-        attributes: what else its sender says of it, if it is published; among this, the content
-            type of the body.
-    """
-
-    sender: Sender
-    to: Jid
-    body: bytes
-    size: int
-    qos: int
-    msg_id: str | None = None
-    since: float | None = None
-    attributes: ItemAttributes = NO_ATTRIBUTES
-
-    @property
-    def content(self) -> MessageBytes:
-        """The message as rows store it."""
-        return MessageBytes(self.body, "", self.attributes.content_type)
 
 
 class Acceptance(NamedTuple):

@@ -243,7 +243,7 @@ def _carry_out(
         decision = rules.UNFIT
     else:
         reason = contents.unreadable if error is None else str(error)
-    sender, to, _body, _size, qos, msg_id, *_ = message
+    sender, to, qos, msg_id = message.sender, message.to, message.qos, message.msg_id
     if decision.effect in (_REPORT, _DEAD_LETTER):
         letter = DeadLetter(
             sender.full, msg_id, to.full, qos, message.content, reason, recipient=to.local or None

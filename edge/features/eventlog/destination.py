@@ -68,8 +68,7 @@ class EventLogDestination:
         _plan: Plan | None,
     ) -> str:
         """Write the events of a message to the log; return ""."""
-        sender, _to, _body, _size, qos, _msg_id, since, _attributes = message
-        service.write(tx, contents.events, sender.full, qos, since)
+        service.write(tx, contents.events, message.sender.full, message.qos, message.since)
         return ""
 
 
