@@ -44,6 +44,8 @@ class LinkedWire:
         "transport", "wanted",
     )  # fmt: skip
 
+    __deletable__ = ("handler",)
+
     def __init__(
         self,
         link: Batches,
