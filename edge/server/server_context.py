@@ -15,7 +15,6 @@ from edge.engine.sessions.session_lifecycle import SessionLifecycle
 from edge.engine.store import meta
 from edge.engine.store.group_commit import Store
 from edge.features.accounts.store import known_logins
-from edge.server import tls
 from edge.server.admission import Admission
 from edge.server.front_processes import FrontProcesses
 from edge.server.login_throttle import LoginThrottle
@@ -104,7 +103,6 @@ class ServerContext:
         Raises `SetupError` if the certificate cannot be used, and `StoreError`.
         """
         if self.tls is None:
-            tls.limit_buffers()
             contexts = TlsContexts(
                 self.folder,
                 self.settings.gateway.domain,

@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-import sys
 import time
-import weakref
-from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,16 +18,10 @@ from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.ops.certificates import pki
 from edge.ops.certificates.tls_context import server_context
+from edge.server.tls_transport import TlsTransport
 
 BUFFER_BYTES: Final = 16 * 1024
-"""Bytes of asyncio's input buffer for TLS: one TLS record, in place of the default of 256 KiB."""
-
-_SHARING: Final = ((3, 11), (3, 15))
-"""The first version of Python whose asyncio works with a shared TLS input buffer, and the first
-version that has not been checked."""
-
-CLOSE_TIMEOUT: Final = 5.0
-"""Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
+"""Bytes of the buffer for received encrypted data: one TLS record."""
 
 RETRY_TIME: Final = 60.0
 """Seconds after which refused certificate files are tried again, although they have not changed."""
@@ -208,12 +199,14 @@ class TlsServer:
 
     async def handshake(
         self,
-        protocol: asyncio.BaseProtocol,
+        protocol: asyncio.BufferedProtocol,
         plain: asyncio.Transport,
         hello: Hello | None,
         on_failure: Callable[[str, str], None],
     ) -> asyncio.Transport | None:
         """Do a handshake on a connection; return the TLS transport, or None if it failed.
+
+        The protocol gets data in later iterations of the event loop.
 
         Args:
             plain: the connection's transport.
@@ -222,43 +215,27 @@ class TlsServer:
                 `authentication` if the client's certificate is refused, otherwise `tls`.
         """
         async with self._slots:
+            if plain.is_closing():  # the connection was lost: TLS on it would never end
+                return None
+            context = self._contexts.get("" if hello is None else hello.alpn)
+            transport = TlsTransport(protocol, plain, context, self._input)
+            handshake = transport.start_handshake(b"" if hello is None else hello.data)
             self.active_handshakes += 1
             try:
-                handshake = await self._begin(protocol, plain, hello)
+                await asyncio.wait({handshake}, timeout=SLOT_TIME)
             finally:
                 self.active_handshakes -= 1
-        if handshake is None:
-            return None
         try:
-            return await handshake
+            async with asyncio.timeout(self._limits.authenticate_time):
+                has_succeeded = await handshake
         except OSError as error:  # includes errors of TLS and time-outs
-            error.__traceback__ = None  # asyncio's frames refer to it and to the connection
+            error.__traceback__ = None  # its frames refer to the connection
             on_failure(*_fault(error))
-        return None
-
-    async def _begin(
-        self, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: Hello | None
-    ) -> asyncio.Task[asyncio.Transport | None] | None:
-        if plain.is_closing():  # the connection was lost: TLS on it would never end
             return None
-        loop = asyncio.get_running_loop()
-        handshake = loop.create_task(
-            loop.start_tls(
-                plain,
-                protocol,
-                self._contexts.get("" if hello is None else hello.alpn),
-                server_side=True,
-                ssl_handshake_timeout=self._limits.authenticate_time,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT,
-            )
-        )
-        await asyncio.sleep(0)  # let it begin and set its own protocol
-        share_input(plain.get_protocol(), self._input)
-        send_alerts(plain.get_protocol())
-        if hello is not None:
-            _feed(plain.get_protocol(), hello.data)
-        await asyncio.wait({handshake}, timeout=SLOT_TIME)
-        return handshake
+        if not has_succeeded:
+            return None
+        transport.resume_reading()
+        return transport
 
 
 def _fault(error: OSError) -> tuple[str, str]:
@@ -284,16 +261,6 @@ def _handshake_fault(error: ssl.SSLError) -> str:
 def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
     found = _CERTIFICATE_FAULTS.get(error.verify_code)
     return found or f"certificate refused: {error.verify_message}"
-
-
-def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Pass `data`, read before TLS began, to the protocol, as a transport would."""
-    while data and isinstance(protocol, asyncio.BufferedProtocol):
-        buffer = memoryview(protocol.get_buffer(len(data)))
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
-        protocol.buffer_updated(size)
-        data = data[size:]
 
 
 class PeerCertificate(NamedTuple):
@@ -330,69 +297,3 @@ def peer_certificate(transport: asyncio.BaseTransport) -> PeerCertificate | None
     begins, ends = (ssl.cert_time_to_seconds(fields[name]) for name in ("notBefore", "notAfter"))
     serial = fields["serialNumber"].lower().lstrip("0")
     return PeerCertificate(hashlib.sha256(der).digest(), serial, begins * 1000, ends * 1000)
-
-
-def send_alerts(protocol: asyncio.BaseProtocol) -> bool:
-    """Make a TLS connection of asyncio send OpenSSL's alert before it aborts the connection.
-
-    By default asyncio discards the alert, so that the peer does not learn why its handshake fails.
-
-    Returns:
-        False, without a change, if the private attributes of asyncio are not as expected.
-    """
-    known: Any = protocol
-    if type(protocol) is not sslproto.SSLProtocol or not isinstance(
-        getattr(known, "_outgoing", None), ssl.MemoryBIO
-    ):
-        return False
-    # Without a cycle of references, the end of the connection frees OpenSSL's memory, some 70 KiB.
-    find = weakref.ref(known)
-
-    def fail_with_alert(*arguments: Any) -> None:
-        if (found := find()) is not None:
-            if found._transport is not None and found._outgoing.pending:
-                found._transport.write(found._outgoing.read())
-            type(found)._fatal_error(found, *arguments)
-
-    known._fatal_error = fail_with_alert
-    return True
-
-
-def limit_buffers() -> None:
-    """Reduce the memory of asyncio's TLS connections.
-
-    This sets a private attribute of asyncio. In a Python without the attribute, TLS connections
-    need more memory, and the test of the memory of idle sessions fails.
-    """
-    if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
-        sslproto.SSLProtocol.max_size = BUFFER_BYTES
-
-
-def share_input(protocol: asyncio.BaseProtocol, buffer: memoryview) -> bool:
-    """Make a TLS connection of asyncio share an input buffer with all others of its event loop.
-
-    Returns:
-        False, without a change, if sharing is not known to be safe.
-
-    The buffer has content only within one callback of the loop: a socket's transport calls
-    `get_buffer`, receives into the buffer and calls `buffer_updated`, which begins by copying the
-    bytes into OpenSSL's input. So no other connection can use the buffer in between, not even one
-    that the application reads from or writes to in that callback. With event loops that are not
-    asyncio's own or that let the system fill a buffer later, each connection keeps its own buffer.
-    """
-    loop = asyncio.get_running_loop()
-    if (
-        not _SHARING[0] <= sys.version_info < _SHARING[1]
-        or not isinstance(loop, asyncio.SelectorEventLoop)
-        or type(protocol) is not sslproto.SSLProtocol
-        or len(buffer) < sslproto.SSLProtocol.max_size
-    ):
-        return False
-    known: Any = protocol  # the attributes are private
-    if not isinstance(getattr(known, "_ssl_buffer", None), bytearray) or not isinstance(
-        getattr(known, "_ssl_buffer_view", None), memoryview
-    ):
-        return False
-    known._ssl_buffer = buffer.obj
-    known._ssl_buffer_view = buffer
-    return True

@@ -16,6 +16,7 @@ from edge.config.limits import Limits
 from edge.server import tls
 from edge.server.tcp_options import set_keepalive, set_send_buffer
 from edge.server.tls import Hello, PeerCertificate, TlsServer
+from edge.server.tls_transport import CLOSE_TIMEOUT
 from edge.server.transports import unlink
 
 READ_BYTES: Final = 32 * 1024
@@ -232,8 +233,7 @@ class SocketWire(asyncio.BufferedProtocol):
         """Parse the received bytes, as far as the handler wants them."""
         if self.closed:
             return
-        # TLS may deliver data after reading was paused, and before its handshake counts as done
-        if self._unparsed or not self.wanted or self._handshaking:
+        if self._unparsed or not self.wanted:  # the rest of a WebSocket's message
             self._unparsed += self._context.buffer[:nbytes]
             self._parse()
         elif nbytes > SLICE:
@@ -304,7 +304,7 @@ class SocketWire(asyncio.BufferedProtocol):
         self._feeding = False
 
     def _parse(self) -> None:
-        while self._unparsed and self.wanted and not self._handshaking:
+        while self._unparsed and self.wanted:
             data, self._unparsed = self._unparsed[:SLICE], self._unparsed[SLICE:]
             self._feed(data)
 
@@ -356,6 +356,7 @@ class SocketWire(asyncio.BufferedProtocol):
 
     def _start_handshake(self, hello: Hello | None) -> None:
         self._handshaking = True
+        self._update_reading()  # what comes before the handshake must not count as sent under TLS
         self._handshake = self._context.loop.create_task(self._do_handshake(hello))
 
     async def _do_handshake(self, hello: Hello | None) -> None:
@@ -382,11 +383,7 @@ class SocketWire(asyncio.BufferedProtocol):
             on_failure("tls", "the peer began to renegotiate")
             transport.abort()
             return
-        self._begin_secured(certificate)
-
-    def _begin_secured(self, certificate: PeerCertificate | None) -> None:
         self.handler.continue_secured(certificate)
-        self._parse()
         self._update_reading()
 
     def _use_transport(self, transport: asyncio.Transport) -> None:
@@ -406,13 +403,8 @@ class SocketWire(asyncio.BufferedProtocol):
         return True
 
     def backlog(self) -> int:
-        """Return the number of bytes in the transport's write buffers; 0 after
-        `connection_lost`."""
-        transport, plain = self._transport, self._plain
-        if transport is None or plain is None:
-            return 0
-        waiting = transport.get_write_buffer_size()
-        return waiting if plain is transport else waiting + plain.get_write_buffer_size()
+        """Return the number of bytes in the transport's write buffer; 0 after `connection_lost`."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # The end
 
@@ -421,7 +413,7 @@ class SocketWire(asyncio.BufferedProtocol):
         self._unparsed = b""
 
     def close(self) -> None:
-        """Close when the output is written, within `tls.CLOSE_TIMEOUT` seconds."""
+        """Close when the output is written, within `CLOSE_TIMEOUT` seconds."""
         self._stop()
         transport = self._transport
         if transport is None:
@@ -433,7 +425,7 @@ class SocketWire(asyncio.BufferedProtocol):
         transport.close()
         if self._close_timer is not None:
             self._close_timer.cancel()
-        self._close_timer = self._context.loop.call_later(tls.CLOSE_TIMEOUT, transport.abort)
+        self._close_timer = self._context.loop.call_later(CLOSE_TIMEOUT, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""

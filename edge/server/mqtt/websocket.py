@@ -20,7 +20,7 @@ from edge.mqtt.reasons import Reason
 from edge.server.mqtt.packet_input import CONNECT_BYTES
 from edge.server.mqtt.socket_side import parser
 from edge.server.socket_side import SocketSide
-from edge.server.tls import PeerCertificate, TlsServer
+from edge.server.tls import TlsServer
 from edge.server.wire import READ_BYTES, Parser, SocketWire, WireContext
 
 ALPN: Final = "http/1.1"
@@ -50,7 +50,7 @@ class WebSocketWire(SocketWire):
 
     transport = "websocket"
 
-    __slots__ = ("_early", "_frames", "_http", "_may_read")
+    __slots__ = ("_frames", "_http", "_may_read")
 
     def __init__(
         self,
@@ -62,25 +62,13 @@ class WebSocketWire(SocketWire):
         self._http: web.RequestHandler | None = None
         self._frames: FrameTransport | None = None
         self._may_read = asyncio.Event()
-        self._early = b""  # what TLS has delivered before its handshake was found to be done
-
-    def _begin_secured(self, certificate: PeerCertificate | None) -> None:
-        """Pass what was received to aiohttp, because the transport is known now."""
-        super()._begin_secured(certificate)
-        early, self._early = self._early, b""
-        if early:
-            self._pass_on(early)
 
     # Called by the event loop
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the received bytes to aiohttp."""
-        data = bytes(self._context.buffer[:nbytes])
-        if self._handshaking:
-            self._early += data
-        else:
-            self._pass_on(data)
-            self.handler.count_bytes(nbytes)  # of empty frames, too
+        self._pass_on(bytes(self._context.buffer[:nbytes]))
+        self.handler.count_bytes(nbytes)  # of empty frames, too
 
     def _pass_on(self, data: bytes) -> None:
         if self.closed or self._transport is None:
@@ -133,8 +121,6 @@ class WebSocketWire(SocketWire):
         plain = self._transport
         if plain is not None and not self.closed:
             self._frames = FrameTransport(plain, self._may_read)
-            if self._plain is plain:  # there is no TLS between them
-                self._plain = self._frames
             self._use_transport(self._frames)
             self._may_read.set()
             await self._receive(socket, self._frames)
