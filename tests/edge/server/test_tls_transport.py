@@ -17,8 +17,9 @@ from edge.config.limits import Limits
 from edge.ops.certificates import pki
 from edge.ops.certificates.tls_context import server_context
 from edge.server import tls, tls_transport
-from edge.server.tls import BUFFER_BYTES, TlsContexts, TlsServer
+from edge.server.tls import BUFFER_BYTES, Hello, TlsContexts, TlsServer
 from edge.server.tls_transport import DISCARDED_BYTES, RECORD_BYTES, TlsTransport
+from tests.helpers.garbage import garbage
 
 HIGH: Final = 50_000
 """Bytes in the write buffer above which writing is paused."""
@@ -112,7 +113,11 @@ class PlainTransport(asyncio.Transport):
     def _lose(self) -> None:
         if not self.lost:
             self.lost = True
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self._call_connection_lost)
+
+    def _call_connection_lost(self) -> None:
+        protocol, self.protocol = self.protocol, None
+        protocol.connection_lost(None)
 
 
 class Application(asyncio.BufferedProtocol):
@@ -513,3 +518,24 @@ async def test_silent_client_fails_the_handshake_after_a_time(
     plain.close()
     assert await handshake() is None
     assert len(failures) == 1
+
+
+async def test_a_failed_handshake_is_freed_without_garbage_collection(folder: Path) -> None:
+    server = TlsServer(TlsContexts(folder, "gw.example", pytest.fail), Limits())
+    failures: list[tuple[str, str]] = []
+    hello = Hello(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", "")
+
+    async def handshake() -> None:
+        plain = PlainTransport()
+        plain.write = alerts.append  # type: ignore[assignment, method-assign]
+        assert not await server.handshake(
+            Application(), plain, hello, lambda *failure: failures.append(failure)
+        )
+        await asyncio.sleep(0)
+
+    alerts: list[bytes] = []
+    with garbage() as left:
+        await handshake()
+    assert failures == [("tls", "handshake failed: length too short")]
+    assert [alert[0] for alert in alerts] == [ALERT]
+    assert [one for one in left if isinstance(one, TlsTransport | ssl.SSLObject)] == []
