@@ -60,7 +60,7 @@ GC_THRESHOLD: Final = 20_000
 """New objects until a garbage collection, as in the core."""
 
 
-class FrontProcess:
+class FrontConnections:
     """The connections of this process."""
 
     def __init__(self, stop: Callable[[Exception | None], None]) -> None:
@@ -209,7 +209,7 @@ async def _run() -> None:
         if not ended.done():
             ended.set_result(error)
 
-    front = FrontProcess(stop)
+    front = FrontConnections(stop)
     core = socket.socket(fileno=0)
     await loop.connect_accepted_socket(lambda: front.link, core)
     if (error := await ended) is not None:

@@ -30,9 +30,9 @@ NO_RATE_LIMITS: Final = {
 """Options of a gateway without rate limits, for tests that send much in little time."""
 
 
-PROCESSES: Final = int(os.environ.get("FIELDPOST_TEST_PROCESSES", "0"))
-"""The front processes of each gateway, for tests that do not choose. All tests of what devices see
-must pass with none and with one."""
+PROCESSES: Final = "FIELDPOST_TEST_PROCESSES"
+"""The environment variable with the number of front processes of each gateway, for tests that do
+not choose it. All tests of what devices see must pass with none and with one."""
 
 
 class Gateway:
@@ -43,7 +43,8 @@ class Gateway:
         self.folder = folder
         setup.init(folder, DOMAIN, "127.0.0.1:0")
         set_access(folder)
-        self.configure(**{"processes": PROCESSES, **options})
+        processes = int(os.environ.get(PROCESSES, "0"))
+        self.configure(**{"processes": processes, **options})
         for name in names:
             devices.add(folder, name, PASSWORD, trusted=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -14,7 +15,7 @@ import pytest
 
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.fleet import Centre, running_centre
-from tests.helpers.gateway import Gateway, port_of
+from tests.helpers.gateway import PROCESSES, Gateway, port_of
 from tests.helpers.lossy_network import Uploading, running_uploader
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.processes import Process
@@ -23,6 +24,40 @@ from tests.helpers.talk import Talk, TalkFactory, open_talk
 
 CLOSE_S: Final = 10.0
 """Maximum seconds in which both ends close a TLS connection; enough for two busy cores."""
+
+
+WITH_FRONTS: Final = frozenset(
+    f"test_{name}"
+    for name in (
+        "attack_mqtt",
+        "clean_stop",
+        "failed_logins",
+        "hostile_tls",
+        "hostile_unauthenticated",
+        "mqtt_certificates",
+        "mqtt_conformance",
+        "mqtt_hostile",
+        "mqtt_kills",
+        "mqtt_websocket",
+        "rate",
+        "reload",
+        "resume",
+        "sasl_external",
+        "slow_readers",
+        "tls_on_starttls_port",
+    )
+)
+"""The modules whose gateways have a front process. `make test-long` runs all modules both ways."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def front_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Choose the front processes of a module's gateways, unless the environment chooses them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if PROCESSES not in os.environ:
+            name = request.node.path.stem
+            patch.setenv(PROCESSES, "1" if name in WITH_FRONTS else "0")
+        yield
 
 
 @pytest.fixture(autouse=True)
