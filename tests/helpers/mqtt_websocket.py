@@ -72,6 +72,10 @@ class Frames:
         fields = (line.partition(":") for line in lines if line)
         self.headers = {name.lower(): value.strip() for name, _, value in fields}
 
+    async def wait_end(self) -> None:
+        """Wait until the gateway has closed the connection."""
+        await asyncio.wait_for(self._reader.read(), WAIT_S)
+
     def write(self, data: bytes) -> None:
         self.raw.write(frame(BINARY, data))
 

@@ -285,6 +285,7 @@ def test_a_refused_request_is_counted(tmp_path_factory: pytest.TempPathFactory) 
     async def ask(process: Process) -> None:
         async with await WebSocketClient.open(process, path="/other") as client:
             assert client.frames.status == 404
+            await client.frames.wait_end()
 
     with gateway.run() as process:
         asyncio.run(ask(process))
