@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from edge import topics
@@ -68,6 +69,10 @@ _unused_ids: Final[list[str]] = []
 
 NOTIFICATION_OVERHEAD: Final = 512
 """Approximate size of a notification without its payload, in bytes."""
+
+MATCHES: Final = 2048
+"""Maximum pairs of a filter of `[[readings]]` and a node for which it is remembered whether the
+filter matches: each publication asks this twice."""
 
 _NOT_LOGGED: Final = Contents([])
 """The events in an item that is not logged."""
@@ -175,9 +180,12 @@ def _is_uplink_topic(context: Context, node: str) -> bool:
 
 def _reading_rule(context: Context, node: str) -> Readings | None:
     for rule in context.readings:
-        if topics.matches(rule.filter, node):
+        if _matches(rule.filter, node):
             return rule
     return None
+
+
+_matches: Final = lru_cache(maxsize=MATCHES)(topics.matches)
 
 
 def read_events(context: Context, node: str, payload: bytes, content_type: str) -> Contents:
