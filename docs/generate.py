@@ -23,10 +23,11 @@ from edge.engine.store.events import NewEvent
 from edge.event_counts import EventCounts
 from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops.checks.health import Health
-from edge.ops.gateway.control import ProcessStatus
+from edge.ops.gateway.control import FrontStatus, ProcessStatus
 from edge.ops.gateway.status import RUNNING, Limit, Status, WaitingCounts
 from edge.ops.gateway.uplink import Lane, Route, UplinkStatus
 from edge.web.metrics import format_metrics
+from edge.web.process_usage import CORE, ProcessUsage
 from edge.web.status_snapshot import ProcessFigures, Snapshot
 from sync.common.metrics import Histogram, exposition
 from sync.receiver.limits import ReceiverLimits
@@ -125,6 +126,7 @@ def _gateway_exposition() -> str:
         changed=False,
         sessions=0,
         protocols={},
+        fronts=[],
         paused=0,
         waiting=waiting,
         database_bytes=0,
@@ -134,14 +136,21 @@ def _gateway_exposition() -> str:
         limits=[Limit("", "", 0, counted=True, used=LimitUsage(0))],
     )
     process = ProcessStatus(
-        version="", boot="", service=0, uptime=0, synchronised=True, used={}, limits={}
+        version="",
+        boot="",
+        service=0,
+        uptime=0,
+        synchronised=True,
+        used={},
+        limits={},
+        fronts=[FrontStatus(number=1, pid=None, restarts=0, connections=0, confined=True)],
     )
     counts = EventCounts()
     failed = NewEvent("limit", name="authentication", text="")
     counts.add([failed])
     figures = ProcessFigures(
         status=process,
-        resident=0,
+        usage=[ProcessUsage(CORE, 0, 0)],
         requests={"xmpp": 0, "mqtt": 0},
         transactions=0,
         commits=0,

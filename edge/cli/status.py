@@ -14,6 +14,7 @@ from edge.ops import current_time
 from edge.ops.checks import health
 from edge.ops.checks.health import Health
 from edge.ops.gateway import status as ops
+from edge.ops.gateway.control import FrontStatus
 from edge.ops.gateway.status import Limit, Status
 from sync.common.text import columns, duration, plural
 
@@ -67,6 +68,7 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("boot", found.boot or _UNKNOWN),
         ("epoch", found.epoch),
         ("sessions", f"{sessions}{paused}"),
+        *((f"front {front.number}", _front(front)) for front in found.fronts),
         ("held", f"{plural(waiting.held, 'message')} awaiting the sender's `deliver`"),
         ("outbox", f"{plural(waiting.outbox, 'message')} waiting for devices"),
         ("offline", f"{plural(waiting.offline, 'plain message')} stored for offline devices"),
@@ -78,6 +80,14 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("WAL", f"{found.wal_bytes} bytes"),
         ("disk", f"{found.disk_bytes} bytes free"),
     ]
+
+
+def _front(front: FrontStatus) -> str:
+    restarts = plural(front.restarts, "restart")
+    if front.pid is None:
+        return f"not running; {restarts}"
+    text = f"{plural(front.connections, 'connection')}; {restarts}; pid {front.pid}"
+    return text if front.confined else f"{text}; not confined"
 
 
 def _row(limit: Limit) -> tuple[str, ...]:

@@ -11,10 +11,12 @@ import os
 import struct
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 # The numbers are the same on all processors.
@@ -36,6 +38,11 @@ _TCP: Final = 1 << 0 | 1 << 1
 
 _TCP_VERSION: Final = 4
 
+_OOM_STEP: Final = 200
+"""Thousandths of the available memory by which a process is counted as larger than it is."""
+
+_OOM_MOST: Final = 1000
+
 LIBRARIES: Final = ("/usr", "/lib", "/lib64", "/etc/ssl")
 """Folders that Python and OpenSSL read when they load modules and certificates."""
 
@@ -43,6 +50,18 @@ LIBRARIES: Final = ("/usr", "/lib", "/lib64", "/etc/ssl")
 def end_with_parent(signal: int) -> None:
     """Let the kernel send this process a signal when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+
+def set_name(name: str) -> None:
+    """Set the name, of at most 15 bytes, that ps(1) and top(1) show for this process."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def end_before_parent() -> None:
+    """Let the kernel end this process, and not its parent, if memory runs out."""
+    path = Path("/proc/self/oom_score_adj")
+    with suppress(OSError):  # no /proc
+        path.write_text(str(min(int(path.read_text("ascii")) + _OOM_STEP, _OOM_MOST)), "ascii")
 
 
 def confine(folders: Iterable[Path]) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 from edge.config.limits import Limits
 from edge.ops.certificates import pki
 from edge.server import socket_side
-from edge.server.confinement import confine, end_with_parent
+from edge.server.confinement import confine, end_before_parent, end_with_parent, set_name
 from edge.server.link.batches import Batches
 from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import (
@@ -49,6 +49,9 @@ from edge.server.socket_side import BACKLOG
 from edge.server.tls import TlsContexts, TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
 from edge.server.wire import WireContext
+
+NAME: Final = "fieldpost-front"
+"""The name by which ps(1) shows the process."""
 
 CHECK_TIME: Final = 1.0
 """Seconds between two checks of what has left the write buffers."""
@@ -220,6 +223,8 @@ async def _run() -> None:
 
 
 if __name__ == "__main__":
+    set_name(NAME)
     end_with_parent(signal.SIGKILL)
+    end_before_parent()
     _ignore_signals()
     asyncio.run(_run())

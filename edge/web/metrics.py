@@ -1,6 +1,6 @@
 """The gateway's Prometheus metrics.
 
-No device, node or queue is a label, so that every gateway has the same number of time series.
+No device, node or queue is a label, so that the number of time series does not grow with a site.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _lanes(snapshot: Snapshot, field: str) -> Iterator[tuple[str, float]]:
 
 def _health_family(health: Health) -> Family:
     meaning = (
-        "1 for the gateway's health, else 0: ok, degraded (a limit is reached), or failing (no"
-        " device can connect, or no message is accepted)."
+        "1 for the gateway's health, else 0: ok, degraded (such as by a limit that is reached), or"
+        " failing (no device can connect, or no message is accepted)."
     )
     states = (HEALTHY, DEGRADED, FAILING)
     return Family(
@@ -70,8 +70,7 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     meaning = "1 if the wall clock is synchronised, else 0."
     yield single("clock_synchronised", GAUGE, meaning, state.synchronised)
     yield single("listener_up", GAUGE, "1 if devices can connect, else 0.", state.accepts_devices)
-    meaning = "Resident memory of the gateway's process in bytes."
-    yield single("resident_memory_bytes", GAUGE, meaning, process.resident)
+    yield from _usage_families(process)
     meaning = "Largest event-loop delay in the last minute, in seconds."
     yield single("event_loop_lag_seconds", GAUGE, meaning, process.loop_lag)
     meaning = "XMPP stanzas received from devices."
@@ -94,6 +93,28 @@ def _process_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[F
     states = Counter(device.state for device in snapshot.devices)
     devices = {state: states[state] for state in (ONLINE, DETACHED, OFFLINE)}
     yield Family("devices", GAUGE, meaning, _by_state(devices))
+
+
+def _usage_families(process: ProcessFigures) -> Iterator[Family]:
+    meaning = (
+        "Resident memory of each process in bytes: core, or front N. Pages that processes share"
+        " are counted in each."
+    )
+    resident = [(labels(process=each.name), each.resident) for each in process.usage]
+    yield Family("resident_memory_bytes", GAUGE, meaning, resident)
+    meaning = "Processor time of each process in seconds since it began."
+    times = [(labels(process=each.name), each.cpu) for each in process.usage]
+    yield Family("cpu_seconds_total", COUNTER, meaning, times)
+    fronts = [(labels(front=str(each.number)), each) for each in process.status.fronts]
+    meaning = "1 if the front process runs, else 0; no sample without front processes."
+    runs = [(label, front.pid is not None) for label, front in fronts]
+    yield Family("front_up", GAUGE, meaning, runs)
+    meaning = "Connections of the front process."
+    connections = [(label, front.connections) for label, front in fronts]
+    yield Family("front_connections", GAUGE, meaning, connections)
+    meaning = "How often the front process was started again since the start of the gateway."
+    restarts = [(label, front.restarts) for label, front in fronts]
+    yield Family("front_restarts_total", COUNTER, meaning, restarts)
 
 
 def _waiting_families(snapshot: Snapshot, process: ProcessFigures) -> Iterator[Family]:

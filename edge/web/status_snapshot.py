@@ -7,7 +7,6 @@ database reads.
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from edge.ops.gateway import uplink
 from edge.ops.gateway.control import DeviceConnections, ProcessStatus
 from edge.ops.gateway.status import Status, StoredStatus
 from edge.ops.gateway.uplink import Route, UplinkStatus
+from edge.web.process_usage import ProcessUsage, read_usage
 from sync.common.metrics import Histogram
 
 T = TypeVar("T")
@@ -93,14 +93,14 @@ class Snapshot(NamedTuple):
 class ProcessFigures(NamedTuple):
     """The figures of the running process.
 
-    `resident` is its memory in bytes, `requests` the number of stanzas and packets that each
-    protocol has received, `commit_delay` the minimum seconds between commits,
+    `usage` is of the process and its front processes, `requests` the number of stanzas and packets
+    that each protocol has received, `commit_delay` the minimum seconds between commits,
     `write_rate` the bytes per second that it wrote in the last hour, and `loop_lag` the largest
     event-loop delay in the last minute, in seconds.
     """
 
     status: ProcessStatus
-    resident: int
+    usage: list[ProcessUsage]
     requests: Mapping[str, int]
     transactions: int
     commits: int
@@ -228,9 +228,10 @@ class SnapshotReader:
     def process(self) -> ProcessFigures:
         """Return the figures of the process."""
         _, _, store, process_status, _check, requests, meter, _, counts = self._sources
+        status = process_status()
         return ProcessFigures(
-            process_status(),
-            _resident_bytes(),
+            status,
+            read_usage(status.fronts),
             requests(),
             store.commits,
             store.writes,
@@ -267,8 +268,3 @@ class _Cache(Generic[T]):
             if self._kept is None or now - self._kept[0] >= CACHE_TIME:
                 self._kept = (now, await self._read())
             return self._kept[1]
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * resource.getpagesize()

@@ -59,9 +59,9 @@ class Api:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A Prometheus that has read a gateway twice and evaluated the rules."""
+    """A Prometheus that has read a gateway with a front process twice, and evaluated the rules."""
     folder = tmp_path_factory.mktemp("prometheus")
-    gateway = Gateway(folder / "gateway")
+    gateway = Gateway(folder / "gateway", processes=1)
     configure(gateway.folder, "web", listen="127.0.0.1:0")
     (documented,) = re.findall(r"^```yaml\n(rule_files:.+?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     shutil.copy(FOLDER / "fieldpost.rules.yml", folder)

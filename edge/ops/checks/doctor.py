@@ -76,6 +76,8 @@ def _stored(folder: Path, settings: Config, route: Route, now: int) -> Iterator[
         expired = certificates.find_expired(tx, tx.now.wall)
         revoked = certificates.list_revoked(tx)
     yield from health.essentials(folder, settings, status)
+    yield from health.fronts(status)
+    yield from machine.confinement(status.fronts)
     yield from health.certificates(folder, settings, now)
     if status.state == NOT_RUNNING:
         yield from machine.ports(settings)

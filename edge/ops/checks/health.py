@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from edge.config.load import Config
 from edge.ops.checks import database as database_checks
 from edge.ops.checks import folder as folder_checks
@@ -27,6 +29,11 @@ LINK: Final = "link"
 _LINK_REMEDY: Final = (
     "start or correct the XMPP server, or xmpp.component and its secret; the gateway tries again"
     " at least once a minute"
+)
+
+_FRONT_REMEDY: Final = (
+    "the gateway starts it again after 30 s at most; if it ends again, `fieldpost events --kind"
+    " system` and `journalctl -u fieldpost` have the reason"
 )
 
 
@@ -55,10 +62,13 @@ class Health(NamedTuple):
 def judge(folder: Path, settings: Config, status: Status, now: int) -> Health:
     """Judge the gateway; `now` is in ms since 1970."""
     failures = _wrong(essentials(folder, settings, status))
+    others = _wrong(fronts(status))
     files = _wrong(certificates(folder, settings, now))
     if status.certificate_error is not None:  # the running gateway keeps the previous certificate
-        return with_limits(Health(failures, files), status)
-    return with_limits(Health(failures + files, []), status)
+        others += files
+    else:
+        failures += files
+    return with_limits(Health(failures, others), status)
 
 
 def with_limits(found: Health, status: Status) -> Health:
@@ -71,6 +81,7 @@ def status_object(status: Status, found: Health) -> dict[str, object]:
     return status._asdict() | {
         "health": found.state,
         "problems": [problem._asdict() for problem in found.problems],
+        "fronts": msgspec.to_builtins(status.fronts),
         "waiting": status.waiting._asdict(),
         "limits": {limit.name: _limit(limit) for limit in status.limits},
     }
@@ -116,6 +127,9 @@ def process(status: Status, settings: Config) -> Iterator[Finding]:
             f"{named}: {reason}"
         )
         yield Finding(LINK, WRONG, text, _LINK_REMEDY)
+    elif status.state == RUNNING and _all_ended(status):
+        text = "devices cannot connect: no front process runs"
+        yield Finding("gateway", WRONG, text, _FRONT_REMEDY)
     elif status.state == RUNNING:
         text = "devices cannot connect: the gateway is starting or stopping"
         yield Finding("gateway", WRONG, text, "wait some seconds and look again")
@@ -130,6 +144,18 @@ def process(status: Status, settings: Config) -> Iterator[Finding]:
     if status.changed:
         text = "the running gateway uses other limits than fieldpost.toml"
         yield Finding("gateway", NOTICE, text, "apply them with `fieldpost reload`")
+
+
+def fronts(status: Status) -> Iterator[Finding]:
+    """Check that all front processes run, if one of them does; `process` reports if none does."""
+    ended = [str(front.number) for front in status.fronts if front.pid is None]
+    if ended and not _all_ended(status):
+        text = f"front processes that do not run: {', '.join(ended)}; devices use the others"
+        yield Finding("fronts", WRONG, text, _FRONT_REMEDY)
+
+
+def _all_ended(status: Status) -> bool:
+    return bool(status.fronts) and all(front.pid is None for front in status.fronts)
 
 
 def _wrong(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,4 +1,5 @@
-"""Check the machine: ports, clock, temperature, voltage, card wear and the systemd service."""
+"""Check the machine: ports, clock, temperature, voltage, card wear, the systemd service, and what
+confines the front processes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from edge.config.load import Config, is_loopback, parse_address
 from edge.engine.limits.flash_wear import DailyWear
 from edge.engine.time import clock as engine_clock
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.gateway.control import FrontStatus
 from edge.ops.machine import hardware
 from edge.ops.machine.hardware import Disk
 from edge.ops.machine.listen_error import find_listen_error
@@ -129,6 +131,22 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         text = "the kernel's memory controller is off: MemoryMax of the service has no effect"
         remedy = "append cgroup_enable=memory to /boot/firmware/cmdline.txt and reboot"
         yield Finding("service", NOTICE, text, remedy)
+
+
+def confinement(fronts: Sequence[FrontStatus], root: Path = Path("/")) -> Iterator[Finding]:
+    """Report running front processes that the kernel could confine, and does not.
+
+    `root` is the folder that contains `sys`.
+    """
+    free = [str(front.number) for front in fronts if front.pid is not None and not front.confined]
+    try:
+        modules = (root / "sys/kernel/security/lsm").read_text("ascii").strip().split(",")
+    except OSError:
+        return
+    if free and "landlock" in modules:
+        text = f"front processes are not confined by Landlock: {', '.join(free)}"
+        remedy = "allow the service the system calls landlock_* (`systemctl cat fieldpost`)"
+        yield Finding("fronts", NOTICE, text, remedy)
 
 
 def _has_watchdog(root: Path) -> bool:

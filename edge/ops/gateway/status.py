@@ -25,7 +25,7 @@ from edge.engine.store import meta, space
 from edge.engine.store.database import Transaction
 from edge.errors import SetupError
 from edge.ops.gateway import control
-from edge.ops.gateway.control import ProcessStatus
+from edge.ops.gateway.control import FrontStatus, ProcessStatus
 from edge.ops.transactions import reading
 
 RUNNING: Final = "running"
@@ -113,6 +113,7 @@ class Status(NamedTuple):
         changed: whether the running gateway uses other limits than the configuration.
         sessions: the number of connected sessions, if the gateway is running.
         protocols: the number of connected sessions by protocol.
+        fronts: the front processes of the running gateway; none if it is one process.
         paused: the number of connections that are not read because they exceed a rate limit.
         free_bytes: bytes of the database file that are free for new rows.
         disk_bytes: free bytes of the file system.
@@ -135,6 +136,7 @@ class Status(NamedTuple):
     changed: bool
     sessions: int | None
     protocols: Mapping[str, int]
+    fronts: list[FrontStatus]
     paused: int | None
     waiting: WaitingCounts
     database_bytes: int
@@ -197,6 +199,7 @@ def combine(
         changed=in_force != configured,
         sessions=_figure(used, "sessions"),
         protocols={} if running is None else running.sessions,
+        fronts=[] if running is None else running.fronts,
         paused=_figure(used, "paused"),
         waiting=stored.waiting,
         database_bytes=live + free,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from edge.features.pubsub.store import items
 from edge.features.queues.store import queue_items
 from edge.features.wills import store as wills
 from edge.features.wills.store import Will
+from edge.ops.gateway import control
+from edge.ops.gateway.control import FrontStatus, ProcessStatus
 from edge.ops.gateway.status import PROCESS_LIMITS
 from tests.helpers import waiting
 from tests.helpers.folder import change, configure, fieldpost
@@ -152,6 +155,30 @@ def test_every_limit_is_shown_with_its_value(folder: Path) -> None:
         assert figures[-1] == f"{limit['allowed']:g}" or figures[-1] == str(limit["allowed"])
         if "used" in limit:
             assert figures[0] == ("-" if limit["used"] is None else str(limit["used"]))
+
+
+def test_fronts_are_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(folder)["fronts"] == []
+    assert "front" not in fieldpost(folder, "status").stdout
+    fronts = [
+        FrontStatus(number=1, pid=41, restarts=0, connections=7, confined=True),
+        FrontStatus(number=2, pid=42, restarts=1, connections=1, confined=False),
+        FrontStatus(number=3, pid=None, restarts=2, connections=0, confined=True),
+    ]
+    running = ProcessStatus(
+        version="1", boot="b", service=1.0, uptime=1.0, synchronised=True, used={},
+        limits=msgspec.to_builtins(Limits()), fronts=fronts,
+    )  # fmt: skip
+    monkeypatch.setattr(control, "process_status", lambda _folder: running)
+    found = status(folder)
+    assert found["fronts"] == msgspec.to_builtins(fronts)
+    assert found["health"] == "degraded"
+    lines = fieldpost(folder, "status").stdout.splitlines()
+    assert [line.split(maxsplit=2)[2] for line in lines if re.match(r"front \d", line)] == [
+        "7 connections; 0 restarts; pid 41",
+        "1 connection; 1 restart; pid 42; not confined",
+        "not running; 2 restarts",
+    ]
 
 
 def test_use_is_shown_for_every_counted_limit(folder: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import re
 import socket
@@ -32,7 +33,12 @@ from edge.features.queues.store.queue_items import Lock, NewQueuedItem
 from edge.ops.certificates import der, pki
 from edge.ops.checks.finding import WRONG, Finding
 from edge.ops.checks.health import Health
-from edge.ops.gateway.control import ConnectedSession, DeviceConnections, ProcessStatus
+from edge.ops.gateway.control import (
+    ConnectedSession,
+    DeviceConnections,
+    FrontStatus,
+    ProcessStatus,
+)
 from edge.ops.gateway.uplink import Route
 from edge.web import http, metrics, page, server, status_snapshot
 from edge.web.hosts import KnownHosts
@@ -396,9 +402,32 @@ async def test_metrics_follow_the_format_of_prometheus(gateway: Gateway) -> None
             'fieldpost_limit_allowed{limit="database_reserve"}': 64 * 2**20,
         }.items()
     )
-    assert samples["fieldpost_resident_memory_bytes"] > 2**20
+    assert samples['fieldpost_resident_memory_bytes{process="core"}'] > 2**20
+    assert samples['fieldpost_cpu_seconds_total{process="core"}'] > 0
+    assert not [name for name in samples if "front" in name]
     assert abs(samples["fieldpost_time_seconds"] - time.time()) < 3600
     assert "fieldpost_uplink_last_upload_timestamp_seconds" not in samples
+
+
+async def test_each_front_process_has_its_figures(gateway: Gateway) -> None:
+    parent, gone = os.getppid(), 2**22 + 1  # more than any process id
+    fronts = [
+        FrontStatus(number=1, pid=parent, restarts=1, connections=7, confined=True),
+        FrontStatus(number=2, pid=None, restarts=2, connections=0, confined=True),
+        FrontStatus(number=3, pid=gone, restarts=0, connections=0, confined=True),
+    ]
+    status = msgspec.structs.replace(running(), fronts=fronts)
+    sources = gateway.reader._sources._replace(process_status=lambda: status)
+    text = (await Site(SnapshotReader(sources)).respond("/metrics")).body.decode()
+    for sample in (
+        'front_up{front="1"} 1', 'front_up{front="2"} 0', 'front_restarts_total{front="2"} 2',
+        'front_connections{front="1"} 7',
+    ):  # fmt: skip
+        assert f"\nfieldpost_{sample}\n" in text
+    assert set(re.findall(r'cpu_seconds_total{process="([a-z0-9 ]+)"} [\d.]+\n', text)) == {
+        "core", "front 1",
+    }  # fmt: skip
+    assert re.search(r'resident_memory_bytes{process="front 1"} [1-9]\d+\n', text)
 
 
 async def test_messages_are_counted_from_zero(gateway: Gateway) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from edge.config import load
@@ -44,6 +45,7 @@ from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.checks.health import process
 from edge.ops.devices import devices
 from edge.ops.gateway import status, uplink
+from edge.ops.gateway.control import FrontStatus
 from edge.ops.gateway.uplink import Route, UplinkStatus
 from edge.ops.machine import hardware
 from edge.ops.machine.hardware import Disk
@@ -682,3 +684,21 @@ def test_unsealed_events_without_a_running_gateway(folder: Path) -> None:
     change(folder, lambda tx: events.append(tx, events.SYSTEM, heartbeat))
     (first, _second) = diagnose(folder)["backlog"]
     assert (first.verdict, "the gateway is not running" in first.text) == (NOTICE, True)
+
+
+def test_fronts_that_the_kernel_could_confine_are_reported(tmp_path: Path) -> None:
+    free = FrontStatus(number=2, pid=41, restarts=0, connections=0, confined=False)
+    confined = msgspec.structs.replace(free, number=1, confined=True)
+    fronts = [confined, free, msgspec.structs.replace(free, number=3, pid=None)]
+    assert list(machine.confinement(fronts, tmp_path)) == [], "it is not known what the kernel has"
+    modules = tmp_path / "sys" / "kernel" / "security" / "lsm"
+    modules.parent.mkdir(parents=True)
+    modules.write_text("capability,apparmor")
+    assert list(machine.confinement(fronts, tmp_path)) == []
+    modules.write_text("capability,landlock,apparmor")
+    (found,) = machine.confinement(fronts, tmp_path)
+    assert (found.verdict, found.text) == (
+        NOTICE,
+        "front processes are not confined by Landlock: 2",
+    )
+    assert list(machine.confinement([confined], tmp_path)) == []

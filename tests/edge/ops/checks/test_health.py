@@ -9,6 +9,7 @@ from edge.ops import current_time
 from edge.ops.checks import health
 from edge.ops.checks.health import DEGRADED, FAILING, HEALTHY, Health
 from edge.ops.gateway import status
+from edge.ops.gateway.control import FrontStatus
 from edge.ops.gateway.status import RUNNING, Status
 
 NOW = current_time.now().wall
@@ -48,6 +49,24 @@ def test_what_stops_all_devices_or_messages_is_a_failure(folder: Path) -> None:
         assert text in texts(judged)[0]
         assert all(each.remedy for each in judged.problems)
     assert judge(folder, healthy, NOW + 10 * 365 * DAY_MS).state == FAILING, "its certificate"
+
+
+def front(number: int, pid: int | None) -> FrontStatus:
+    return FrontStatus(number=number, pid=pid, restarts=0, connections=0, confined=True)
+
+
+def test_a_front_that_does_not_run_degrades_the_gateway(folder: Path) -> None:
+    healthy = running(folder)
+    found = judge(folder, healthy._replace(fronts=[front(1, 41), front(2, 42)]))
+    assert found.state == HEALTHY
+    found = judge(folder, healthy._replace(fronts=[front(1, 41), front(2, None)]))
+    assert found.state == DEGRADED
+    assert texts(found) == ["front processes that do not run: 2; devices use the others"]
+    ended = healthy._replace(fronts=[front(1, None)], accepts_devices=False)
+    found = judge(folder, ended)
+    assert found.state == FAILING
+    assert texts(found) == ["devices cannot connect: no front process runs"]
+    assert all(each.remedy for each in found.problems)
 
 
 def test_a_lost_link_of_a_component_names_the_server(folder: Path) -> None:
