@@ -107,8 +107,8 @@ class FrontProcesses:
         return sum(front.handshakes for front in self._fronts)
 
     def status(self) -> list[FrontStatus]:
-        """Return what is known of each front."""
-        return [front.status() for front in self._fronts]
+        """Return what is known of each front; none is started if there is nothing to listen on."""
+        return [front.status() for front in self._fronts if self._ports]
 
     def set_limits(self, limits: Limits) -> None:
         """Use these limits from now on."""

@@ -174,8 +174,16 @@ def test_units_wrapper_and_guide_use_the_same_paths() -> None:
 def test_clock_synchronisation_can_be_read() -> None:
     """A filter without these calls would stamp every event as of an unsynchronised clock."""
     assert "ProtectClock" not in settings(GATEWAY)
-    added = settings(GATEWAY)["SystemCallFilter"][-1].split()
+    added = " ".join(settings(GATEWAY)["SystemCallFilter"][2:]).split()
     assert {"adjtimex", "clock_adjtime"} <= set(added)
+
+
+def test_front_processes_can_confine_themselves_and_may_be_killed() -> None:
+    unit = settings(GATEWAY)
+    calls = {f"landlock_{each}" for each in ("create_ruleset", "add_rule", "restrict_self")}
+    assert calls <= set(" ".join(unit["SystemCallFilter"][2:]).split())
+    expected = {"KillMode": ["mixed"], "OOMPolicy": ["continue"]}
+    assert {name: unit[name] for name in expected} == expected
 
 
 def test_service_restarts_after_any_exit_and_when_it_hangs() -> None:
