@@ -534,13 +534,14 @@ class App:
         server: ServerContext,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        store = server.store
+        store, fronts = server.store, server.front_processes
         control = ControlServer(
             self._folder,
             state,
             connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
+            frozenset if fronts is None else fronts.ids,
             OperatorRequests(self._folder, server.engine, store, server.outputs),
         )
         stack.callback(control.stop)

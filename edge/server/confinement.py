@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import struct
 import sys
 from collections.abc import Iterable
@@ -38,6 +39,12 @@ _TCP: Final = 1 << 0 | 1 << 1
 
 _TCP_VERSION: Final = 4
 
+_SCOPES: Final = 1 << 0 | 1 << 1
+"""To connect to abstract Unix sockets and to send signals, only among what is confined itself,
+which version 6 and later know."""
+
+_SCOPES_VERSION: Final = 6
+
 _OOM_STEP: Final = 200
 """Thousandths of the available memory by which a process is counted as larger than it is."""
 
@@ -65,20 +72,26 @@ def end_before_parent() -> None:
 
 
 def confine(folders: Iterable[Path]) -> bool:
-    """Let this process and its threads gain no privileges, open no files but those of Python and of
-    `folders`, for reading alone, and begin no connection.
+    """Let this process and its threads gain no privileges, start no process or thread, open no
+    files but those of Python and of `folders`, for reading alone, begin no TCP connection, and
+    signal no other process.
 
-    Returns whether that is so: older kernels, and those without Landlock, cannot do it. With
-    Landlock before version 4, connections can be begun.
+    A process of root can still start processes. Sockets in the file system can be connected to.
+
+    Returns whether files are closed to it: older kernels, and those without Landlock, cannot do it.
+    With Landlock before version 4, TCP connections can be begun, and before 6, signals sent.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     if version < 1:
         return False
     rights = struct.pack("=Q", _FILES[min(version, len(_FILES)) - 1])
     if version >= _TCP_VERSION:
         rights += struct.pack("=Q", _TCP)
+    if version >= _SCOPES_VERSION:
+        rights += struct.pack("=Q", _SCOPES)
     rules = libc.syscall(_CREATE_RULESET, rights, ctypes.c_size_t(len(rights)), 0)
     if rules < 0:
         return False

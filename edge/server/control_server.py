@@ -1,8 +1,8 @@
 """The control socket, over which commands on the same machine talk to the running gateway.
 
 A request is one line, the answer is one line of JSON, and the connection ends;
-`edge.ops.gateway.control` is the client. Only the owner of the gateway's folder may connect, so
-every client is the operator.
+`edge.ops.gateway.control` is the client. Only the owner of the gateway's folder may connect, and no
+front process, so every client is the operator.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,9 @@ REQUEST_TIMEOUT: Final = 5.0
 busy machine."""
 
 MODE: Final = 0o600
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""The process, user and group of a peer."""
 
 
 def state_reader(
@@ -104,6 +108,7 @@ class ControlServer:
         connections: returns the sessions of devices.
         reload: reloads the configuration; it must go on if the request's connection is lost.
         members: returns the connected sessions of a queue's members; takes the queue's number.
+        fronts: returns the ids of front processes, which may not connect.
         requests: performs requests of the operator; `None` refuses them.
     """
 
@@ -114,6 +119,7 @@ class ControlServer:
         connections: Callable[[], Awaitable[DeviceConnections]],
         reload: Callable[[], Awaitable[ReloadReport]],
         members: Callable[[int], Awaitable[QueueAttendance]],
+        fronts: Callable[[], Container[int]] = frozenset,
         requests: OperatorRequests | None = None,
     ) -> None:
         self._folder = folder
@@ -121,6 +127,7 @@ class ControlServer:
         self._connections = connections
         self._reload = reload
         self._members = members
+        self.fronts = fronts
         self.requests = requests
         self._server: asyncio.Server | None = None
         self._reachable = ExitStack()
@@ -177,7 +184,8 @@ class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
-        if len(self._server.clients) >= MAX_CLIENTS:
+        is_front = _peer_id(transport.get_extra_info("socket")) in self._server.fronts()
+        if is_front or len(self._server.clients) >= MAX_CLIENTS:
             transport.abort()
             return
         self._server.clients.add(self)
@@ -225,6 +233,14 @@ class _Client(asyncio.Protocol):
         """Close the connection now."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _peer_id(peer: socket.socket) -> int:
+    """Return the id of the process that has connected (SO_PEERCRED of unix(7))."""
+    pid, _user, _group = _CREDENTIALS.unpack(
+        peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return int(pid)
 
 
 def _bind(path: str) -> socket.socket:

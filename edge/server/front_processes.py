@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -110,6 +111,10 @@ class FrontProcesses:
         """Return what is known of each front; none is started if there is nothing to listen on."""
         return [front.status() for front in self._fronts if self._ports]
 
+    def ids(self) -> frozenset[int]:
+        """Return the process ids of the fronts, and of those that they have replaced."""
+        return frozenset(number for front in self._fronts for number in front.ids)
+
     def set_limits(self, limits: Limits) -> None:
         """Use these limits from now on."""
         self._begin.limits = _share(limits, self._count)
@@ -159,7 +164,11 @@ class FrontProcesses:
 
 
 class FrontProcess:
-    """One front process, with the core's side of its link; a new process may take its place."""
+    """One front process, with the core's side of its link; a new process may take its place.
+
+    Attributes:
+        ids: the ids of the process and of the one before it.
+    """
 
     def __init__(self, fronts: FrontProcesses, number: int) -> None:
         self._fronts = fronts
@@ -167,6 +176,7 @@ class FrontProcess:
         self._loop = asyncio.get_running_loop()
         self._link: FrontLink | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self.ids: deque[int] = deque(maxlen=2)
         self._running: asyncio.Task[None] | None = None
         self._restarts = 0
         self._is_stopping = False
@@ -229,6 +239,7 @@ class FrontProcess:
                     pass_fds=numbers,
                     env=environment,
                 )
+                self.ids.append(process.pid)
         except OSError as error:
             ours.close()
             self._fault = f"it cannot be started: {error}"

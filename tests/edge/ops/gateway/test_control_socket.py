@@ -101,6 +101,13 @@ async def test_status_is_answered(served: ControlServer, tmp_path: Path) -> None
     await until(lambda: not served.clients)
 
 
+async def test_a_front_process_may_not_connect(served: ControlServer, tmp_path: Path) -> None:
+    served.fronts = lambda: {os.getpid()}
+    assert await call(tmp_path, b"status\n") == b""
+    served.fronts = lambda: {os.getppid()}
+    assert await call(tmp_path, b"status\n")
+
+
 async def test_attendance_is_answered(served: ControlServer, tmp_path: Path) -> None:
     for queue in (1, 2000):
         attendance = await asyncio.to_thread(control.attendance, tmp_path, queue)
