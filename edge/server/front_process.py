@@ -1,7 +1,7 @@
 """A front process: it has the sockets of devices, and does TLS, parsing and writing for the core.
 
-It has no database, no rights and no secret but the key of the gateway's certificate. What peers
-send before they have logged in is parsed here. It is started with one end of a socket pair as
+It has no database, no rights and no secrets but the keys beside the gateway's certificate. What
+peers send before they have logged in is parsed here. It is started with one end of a socket pair as
 standard input, over which the core says what it listens on (`messages.Begin`), and ends when the
 core closes the other end.
 """
