@@ -8,6 +8,7 @@ and does not parse the bytes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.xmpp import transferred
@@ -24,6 +25,11 @@ from edge.xmpp.stanza import (
 )
 from edge.xmpp.transferred import Close, Error, Header, Open, Part, Transferred, Tree, Whole
 
+GROWTH: Final = 16
+GROWTH_FREE: Final = 128 * 1024
+"""Maximum bytes of encoded items, for each byte that was received and beside these. Real stanzas
+take three times their size."""
+
 _NO_HEADER = StreamHeader(b"", ())
 
 
@@ -36,10 +42,30 @@ class StreamSender:
         self._header = _NO_HEADER
 
     def encode(self, items: Sequence[Item | StreamError]) -> bytes:
-        """Return the bytes of items."""
+        """Return the bytes of items. If they take far more room than what was received, because a
+        long namespace is repeated in many names, the stream ends with an error."""
+        data, size = self._encode(items)
+        if len(data) <= GROWTH_FREE + GROWTH * size:
+            return data
+        accepted: list[Item | StreamError] = []
+        left = GROWTH_FREE
+        for item in items:
+            data, size = self._encode((item,))
+            left += GROWTH * size - len(data)
+            if left < 0:
+                break
+            accepted.append(item)
+        accepted.append(StreamError("policy-violation", "the names are too long"))
+        self._header = _NO_HEADER
+        return self._encode(accepted)[0]
+
+    def _encode(self, items: Sequence[Item | StreamError]) -> tuple[bytes, int]:
+        """Return the bytes of items, and how many they had as received."""
         found: list[Transferred] = []
+        size = 0
         for item in items:
             if isinstance(item, Stanza):
+                size += item.size
                 header = item._whole.header
                 if header is not self._header:
                     self._header = header
@@ -53,7 +79,7 @@ class StreamSender:
                 found.append(Close())
             else:
                 found.append(Error(item.condition, item.text))
-        return transferred.encode(found)
+        return transferred.encode(found), size
 
 
 class StreamReceiver:
@@ -69,8 +95,14 @@ class StreamReceiver:
 
         Raises `UsageError` or `msgspec.DecodeError` if these are no such items.
         """
+        try:
+            return self._items(transferred.decode(data))
+        except (RecursionError, UnicodeDecodeError) as error:
+            raise UsageError(str(error)) from None
+
+    def _items(self, found: list[Transferred]) -> list[Item | StreamError]:
         items: list[Item | StreamError] = []
-        for one in transferred.decode(data):
+        for one in found:
             if isinstance(one, Whole):
                 items.append(self._stanza(one))
             elif isinstance(one, Header):
@@ -109,6 +141,8 @@ def _child(part: Part, whole: StanzaBytes, after: int) -> Child:
         raise UsageError("an element lies outside of its stanza")
     child = Child(part.name, part.attrs, whole, start)
     child._stop = stop
+    if whole.raw.find(b">", max(stop - 1, start)) < 0:
+        raise UsageError("an element has no end")
     if part.parsed is not None:
         child.parsed = _element(part.parsed)
     if part.is_known:
