@@ -16,9 +16,10 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from edge.config.limits import Limits
 from edge.ops.certificates import pki
@@ -27,6 +28,7 @@ from edge.server.confinement import confine, end_before_parent, end_with_parent,
 from edge.server.link.batches import Batches
 from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import (
+    MAX_CONNECTIONS,
     VERSION,
     Abort,
     Begin,
@@ -92,11 +94,17 @@ class FrontConnections:
         if isinstance(message, Begin):
             self._loop.create_task(self._begin(message)).add_done_callback(self._on_begun)
         elif isinstance(message, Limit):
-            if self._context is not None:
-                self._context.limits = msgspec.convert(message.limits, Limits)
+            self._set_limits(msgspec.convert(message.limits, Limits))
         else:
             for server in self._servers:
                 server.close()
+
+    def _set_limits(self, limits: Limits) -> None:
+        """Change the limits in place, for all who hold them."""
+        if self._context is not None and self._tls is not None:
+            for name in limits.__struct_fields__:
+                force_setattr(self._context.limits, name, getattr(limits, name))
+            self._tls.use_limits()
 
     def _on_pause(self, is_paused: bool) -> None:
         """Pass on no input while the core does not read; what passes for a moment is bounded by
@@ -138,6 +146,8 @@ class FrontConnections:
         tls_server.add(side.alpn)
 
         def accept() -> asyncio.BaseProtocol:
+            if len(self._handlers) >= MAX_CONNECTIONS:
+                return _Refused()
             self._next += 1
             wire = side.wire(context, side.parser(context.limits), tls_server)
             handler = LinkedHandler(
@@ -150,6 +160,8 @@ class FrontConnections:
                 self._forget,
             )
             self._handlers[self._next] = handler
+            if self._is_paused:
+                handler.pause(True)
             return ClientHelloReader(wire, side.alpn, only_tls=listening.only_tls)
 
         for descriptor in listening.sockets:
@@ -176,6 +188,13 @@ class FrontConnections:
         if handshakes != self._handshakes or self._bad_certificates:
             self.link.send(Figures(handshakes, self._bad_certificates))
             self._handshakes, self._bad_certificates = handshakes, 0
+
+
+class _Refused(asyncio.Protocol):
+    """A connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 def _act(handler: LinkedHandler, message: ToConnection) -> None:

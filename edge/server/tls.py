@@ -181,17 +181,19 @@ class TlsServer:
 
     def prepare_reload(self) -> Callable[[], None]:
         """Load the certificates again; return a function that puts them and the present limits into
-        use.
-
-        Handshakes that have begun do not count towards a new limit. Raises `SetupError`.
+        use. Raises `SetupError`.
         """
         loaded = self._contexts.load()
 
         def apply() -> None:
             self._contexts.use(loaded)
-            self._slots = asyncio.Semaphore(self._limits.handshakes)
+            self.use_limits()
 
         return apply
+
+    def use_limits(self) -> None:
+        """Use the present limits; handshakes that have begun do not count towards a new one."""
+        self._slots = asyncio.Semaphore(self._limits.handshakes)
 
     def add(self, alpn: str) -> None:
         """Accept an ALPN protocol, too; raises `SetupError` if the certificate cannot be used."""
