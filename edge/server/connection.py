@@ -111,9 +111,9 @@ class Connection(ABC, Generic[T, S]):
         self._rate_limiter.count_bytes(size)
         self._process()
 
-    def count_request(self) -> None:
-        """Count a request to the wire itself."""
-        self._rate_limiter.count_request()
+    def count_request(self, number: int = 1) -> None:
+        """Count requests to the wire itself."""
+        self._rate_limiter.count_request(number)
         self._process()
 
     def refuse(self, rule: str) -> None:

@@ -131,8 +131,8 @@ class Handler(Protocol):
     def count_bytes(self, size: int) -> None:
         """Count bytes of input that belong to no item."""
 
-    def count_request(self) -> None:
-        """Count a request to the wire itself."""
+    def count_request(self, number: int = 1) -> None:
+        """Count requests to the wire itself."""
 
     def refuse(self, rule: str) -> None:
         """Count that the wire has refused something to the peer by a rule."""

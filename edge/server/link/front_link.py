@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from edge.server.link.batches import Batches
 from edge.server.link.linked_wire import LinkedWire
 from edge.server.link.messages import (
+    MAX_CONNECTIONS,
     VERSION,
     Figures,
     Left,
@@ -106,6 +107,8 @@ class FrontLink:
                 wire.stall(message.backlog)
             elif isinstance(message, Secured):
                 wire.continue_secured(message)
+            elif wire.closed:
+                pass  # what ends a connection was counted
             elif isinstance(message, TlsFailed):
                 wire.handler.fail_tls(message.rule, message.reason)
             elif isinstance(message, Refused):
@@ -113,9 +116,18 @@ class FrontLink:
         except LinkFault:
             raise
         except Exception as error:
-            text = "a message of a device could not be handled"
-            self._loop.call_exception_handler({"message": text, "exception": error})
+            self._report(error)
             wire.abort()
+
+    def _report(self, error: Exception) -> None:
+        text = "a message of a device could not be handled"
+        self._loop.call_exception_handler({"message": text, "exception": error})
+
+    def _lose(self, wire: LinkedWire) -> None:
+        try:
+            wire.lose()
+        except Exception as error:
+            self._report(error)
 
     def _control(self, message: Ready | Opened | Lost | Figures) -> None:
         if isinstance(message, Opened):
@@ -123,7 +135,7 @@ class FrontLink:
         elif isinstance(message, Lost):
             wire = self.wires.pop(message.connection, None)
             if wire is not None:
-                wire.lose()
+                self._lose(wire)
         elif isinstance(message, Figures):
             self.handshakes = message.handshakes
             if message.bad_certificates:
@@ -138,6 +150,8 @@ class FrontLink:
     def _open(self, message: Opened) -> None:
         if message.connection <= self._last:
             raise LinkFault("it has used a number of a connection again")
+        if len(self.wires) >= MAX_CONNECTIONS:
+            raise LinkFault(f"it has more than {MAX_CONNECTIONS} connections")
         self._last = message.connection
         listener = self._owner.port(message.listener)
         wire = LinkedWire(
@@ -148,9 +162,13 @@ class FrontLink:
             listener.transport,
             direct=message.direct,
         )
-        self.wires[message.connection] = wire
         listener.connect(wire)
-        wire.handler.open()
+        self.wires[message.connection] = wire
+        try:
+            wire.handler.open()
+        except Exception as error:
+            self._report(error)
+            wire.abort()
 
     def _on_pause(self, is_paused: bool) -> None:
         """Read no requests while the front does not read the answers."""
@@ -163,5 +181,5 @@ class FrontLink:
         self.handshakes = 0
         wires, self.wires = self.wires, {}
         for wire in wires.values():
-            wire.lose()
+            self._lose(wire)
         self._owner.lose()

@@ -90,9 +90,9 @@ class LinkedHandler:
         if self._is_report_due():
             self._report(())
 
-    def count_request(self) -> None:
-        """Count a request to the wire itself."""
-        self._requests += 1
+    def count_request(self, number: int = 1) -> None:
+        """Count requests to the wire itself."""
+        self._requests += number
         if self._is_report_due():
             self._report(())
 

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from edge.server.link.batches import Batches
 from edge.server.link.messages import (
+    MAX_WAITING,
+    MAX_WRITE,
     WINDOW,
     Abort,
     Close,
@@ -39,9 +41,9 @@ class LinkedWire:
     """
 
     __slots__ = (
-        "_decode", "_is_ahead", "_left", "_link", "_number", "_owed", "_stalled_bytes", "_tracked",
-        "_written", "address", "allowance", "closed", "direct", "handler", "pending", "stalled",
-        "transport", "wanted",
+        "_awaited", "_decode", "_is_ahead", "_left", "_link", "_may_secure", "_number", "_owed",
+        "_stalled_bytes", "_tls_begins", "_written", "address", "allowance", "closed", "direct",
+        "handler", "pending", "stalled", "transport", "wanted",
     )  # fmt: skip
 
     __deletable__ = ("handler",)
@@ -63,7 +65,9 @@ class LinkedWire:
         self._owed = 0  # the cost of input for which the front has no new credit
         self._written = 0
         self._left = 0  # bytes that have left the write buffers
-        self._tracked = False  # whether the front reports that
+        self._awaited = 0  # the position of which the front reports that it has left them
+        self._may_secure = True  # whether TLS can begin: it is the first input, or was allowed
+        self._tls_begins = False  # `start_tls` was called; what came before it is ignored
         self._stalled_bytes = 0
         self.handler: Handler
         self.address = address
@@ -81,21 +85,31 @@ class LinkedWire:
         """Pass input on."""
         items: Sequence[Any] = ()
         if message.items:
+            if self._owed > MAX_WAITING:
+                raise LinkFault("it sends more than it may")
             try:
                 items = self._decode(message.items)
             except Exception as error:
                 raise LinkFault(f"its input cannot be read: {error}") from error
-        self.pending = message.pending
         self._owed += cost(message.size, len(items))
-        for _ in range(message.requests):
-            self.handler.count_request()
+        if self.closed or self._tls_begins:
+            return
+        self.pending = message.pending
+        if message.requests:
+            self.handler.count_request(message.requests)
         if items:
+            self._may_secure = False
             self.handler.receive(items, message.size)
         else:
             self.handler.count_bytes(message.size)
 
     def continue_secured(self, message: Secured) -> None:
         """Continue under TLS."""
+        if not self._may_secure:
+            raise LinkFault("it begins TLS where that is not allowed")
+        self._may_secure = self._tls_begins = False
+        if self.closed:
+            return
         self.direct = message.direct
         found = message.certificate
         certificate = None
@@ -107,6 +121,8 @@ class LinkedWire:
         """Note that the peer does not read, or reads again."""
         self._stalled_bytes = backlog
         self.stalled = backlog > 0
+        if self.closed:
+            return
         if self.stalled:
             self.handler.stall()
         else:
@@ -115,15 +131,14 @@ class LinkedWire:
     def note_left(self, position: int) -> None:
         """Note how much has left the write buffers."""
         if self._left < position <= self._written:
-            self._left = position
-        self._tracked = self._left < self._written
+            self._left = self._written if position >= self._awaited else position
         self.handler.note_left()
 
     def lose(self) -> None:
         """End, because the connection or its front is lost."""
         self.closed = True
         self.stalled = False
-        self._written = self._left = 0
+        self._written = self._left = self._awaited = self._stalled_bytes = 0
         handler = self.handler
         del self.handler  # so that both are freed without garbage collection
         handler.lose()
@@ -163,18 +178,22 @@ class LinkedWire:
     def start_tls(self) -> None:
         """Begin TLS after what was written."""
         self.pending = False
+        self._may_secure = self._tls_begins = True
         self._send(StartTls(self._number))
 
     def write(self, data: bytes, *, reports: bool) -> bool:
         """Write to the peer; return False if the connection is closed."""
         if self.closed:
             return False
+        is_tracked = self._left < self._awaited
         self._written += len(data)
         if reports:
-            self._tracked = True
-        elif not self._tracked:
+            self._awaited = self._written
+        elif not is_tracked:
             self._left = self._written
-        self._link.send(Write(self._number, data, reports))
+        for at in range(0, len(data), MAX_WRITE):
+            part = data if len(data) <= MAX_WRITE else data[at : at + MAX_WRITE]
+            self._link.send(Write(self._number, part, reports))
         return True
 
     def backlog(self) -> int:

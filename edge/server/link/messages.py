@@ -27,8 +27,26 @@ MAX_REQUESTS: Final = 4096
 MAX_TEXT: Final = 256
 """Maximum characters of a text about a connection."""
 
+MAX_ITEMS: Final = 4 * 1024 * 1024
+"""Maximum bytes of items that a front sends at once: a stanza has at most 1 MiB."""
+
+MAX_WAITING: Final = 1024 * 1024
+"""The cost of a session's input, in the core or on its way to it, at which a front that sends more
+items breaks the rules: the window, and the items of a slice or of what a WebSocket has read ahead.
+"""
+
+MAX_WRITE: Final = 1024 * 1024
+"""Maximum bytes of one write; more are several."""
+
+MAX_CONNECTIONS: Final = 1 << 15
+"""Maximum connections of a front, which closes further ones at once. The core has limits of its
+own, and tells the front to close what exceeds them, perhaps later."""
+
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Size: TypeAlias = Annotated[int, Meta(gt=-(1 << 32), lt=1 << 32)]
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
+Address: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT, pattern="^[0-9A-Fa-f:.]+(%[!-~]+)?$")]
+Rule: TypeAlias = Annotated[str, Meta(pattern="^(authentication|tls|websocket)$")]
 
 
 class Listening(msgspec.Struct, array_like=True):
@@ -65,7 +83,7 @@ class Opened(msgspec.Struct, array_like=True, tag=1, gc=False):
 
     connection: Number
     listener: Number
-    address: Text | None
+    address: Address | None
     direct: bool
 
 
@@ -75,8 +93,8 @@ class Received(msgspec.Struct, array_like=True, tag=2, gc=False):
     back what was counted twice."""
 
     connection: Number
-    items: bytes
-    size: int
+    items: Annotated[bytes, Meta(max_length=MAX_ITEMS)]
+    size: Size
     pending: bool
     requests: Annotated[int, Meta(ge=0, le=MAX_REQUESTS)]
 
@@ -85,7 +103,7 @@ class Refused(msgspec.Struct, array_like=True, tag=3, gc=False):
     """The front has refused something to a peer by a rule."""
 
     connection: Number
-    rule: Text
+    rule: Rule
 
 
 class Secured(msgspec.Struct, array_like=True, tag=4, gc=False):
@@ -100,7 +118,7 @@ class TlsFailed(msgspec.Struct, array_like=True, tag=5, gc=False):
     """TLS has failed, by a rule and a reason."""
 
     connection: Number
-    rule: Text
+    rule: Rule
     reason: Text
 
 
