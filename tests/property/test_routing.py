@@ -208,6 +208,21 @@ def _text(stanza: bytes) -> str:
     return read_element(stanza).findtext("{jabber:client}body", "")
 
 
+def test_a_message_to_a_session_stays_behind_the_stored_ones_of_its_sender() -> None:
+    """The session was sent both and acknowledges none."""
+    messages = Messages()
+    try:
+        for type_ in ("chat", "normal"):
+            messages.send_message(sender=LAMP, type_=type_, resource="second", padding=0)
+            messages.become_available(resource="second", priority=0)
+        messages.gateway.end(f"{VALVE_BARE}/second")
+        messages.sessions.clear()
+        messages.become_available(resource="fw", priority=0)
+        assert len(messages.sessions["fw"]) == 2
+    finally:
+        messages.teardown()
+
+
 TestMessages: Any = Messages.TestCase
 TestMessages.settings = settings(
     max_examples=200 if LONG else 8, stateful_step_count=30, deadline=None

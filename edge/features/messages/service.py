@@ -138,7 +138,7 @@ def deliver(
     """Send or store a message as its route requires; return the refusal if it is refused."""
     if route.outcome is Outcome.BEST and _is_stored_first(context, tx, message):
         return _store_and_send(context, tx, message, route.sessions[0].generation)
-    if route.outcome is Outcome.DELIVER and _survives_crash(message):
+    if route.outcome is Outcome.DELIVER and _is_stored_for_session(context, tx, message):
         return _store_for_session(context, tx, message, route.sessions[0].generation)
     if route.outcome is Outcome.STORE:
         return _store_or_refuse(context, tx, message)
@@ -165,6 +165,19 @@ def _is_stored_first(context: Context, tx: Transaction, message: AccountMessage)
         message.storable
         and context.hooks.stores_messages
         and offline.has_messages(tx, message.account)
+    )
+
+
+def _is_stored_for_session(context: Context, tx: Transaction, message: AccountMessage) -> bool:
+    """Return whether a message to a session must be stored until the session has it.
+
+    A message that follows stored ones of its sender must be, or it could overtake them when the
+    session ends: what is not stored counts as older (`ReturnedMessages`).
+    """
+    return _survives_crash(message) or (
+        message.storable
+        and context.hooks.stores_messages
+        and offline.has_from(tx, message.account, message.sender)
     )
 
 

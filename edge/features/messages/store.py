@@ -68,6 +68,10 @@ WHERE a.name = ? AND NOT EXISTS (
     SELECT 1 FROM temp.in_flight AS u WHERE u.kind = 'offline_session' AND u.id = o.id
 ) LIMIT 1
 """
+_ANY_FROM: Final = """
+SELECT 1 FROM main.offline
+WHERE source = ? AND account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
+"""
 _ANY_WAITING: Final = """
 SELECT 1 FROM main.accounts AS a CROSS JOIN main.offline AS o ON o.account = a.id
 WHERE a.name = ? AND NOT EXISTS (
@@ -161,6 +165,11 @@ def _bare(sender: str) -> str:
 def has_messages(tx: Transaction, account: str) -> bool:
     """Return whether messages are stored for an account, without those for one session alone."""
     return tx.row(_ANY, (account,)) is not None
+
+
+def has_from(tx: Transaction, account: str, sender: str) -> bool:
+    """Return whether messages of a sender's account are stored for an account."""
+    return tx.row(_ANY_FROM, (_bare(sender), account)) is not None
 
 
 def has_waiting(tx: Transaction, account: str) -> bool:

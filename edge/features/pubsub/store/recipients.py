@@ -21,7 +21,7 @@ _CACHE: Final = "recipients"
 
 
 class Readers:
-    """What the rows of a node alone say of those who get its items.
+    """The part of those who get a node's items that the rows of the node alone say.
 
     Attributes:
         subscriptions: those to the node, except those of queue members and of revoked accounts.
@@ -36,7 +36,7 @@ class Readers:
 
 
 class _Node:
-    """What is cached of a node; `filters` is the change of filters after which `recipients` were
+    """The cached part of a node; `filters` is the change of filters after which `recipients` were
     found, and `targets` has the node as each full JID was allowed to publish to it."""
 
     __slots__ = ("filters", "readers", "recipients", "targets")
