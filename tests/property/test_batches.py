@@ -6,11 +6,19 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.server.link.batches import BUFFER_BYTES, MAX_BATCH, Batches
-from edge.server.link.messages import Received, decode_from_front
+from edge.server.link.messages import (
+    MAX_MESSAGES,
+    Lost,
+    Received,
+    decode_from_front,
+    encode,
+)
 
 KIB = 1024
 
@@ -97,6 +105,20 @@ def test_messages_arrive_in_order_whatever_the_pieces(
     assert receiver.received == [message for each in messages for message in each]
     assert max(receiver.sizes, default=0) <= MAX_BATCH
     assert len(receiver.sizes) >= sum(map(bool, messages))
+
+
+def test_a_list_has_few_messages() -> None:
+    messages = [Lost(number) for number in range(3 * MAX_MESSAGES)]
+
+    async def run() -> Receiver:
+        receiver = Receiver()
+        receiver.feed(b"".join(await sent([messages])), [1 << 20])
+        return receiver
+
+    receiver = asyncio.run(run())
+    assert receiver.received == messages
+    with pytest.raises(msgspec.ValidationError):
+        decode_from_front(encode(messages))
 
 
 @given(st.binary(min_size=4, max_size=200), CUTS)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.server.link.messages import encode
+from edge.server.link.messages import MAX_MESSAGES, encode
 
 MAX_BATCH: Final = 8 * 1024 * 1024
 """Maximum bytes of a list: a stanza has at most 1 MiB, and a turn reads at most 32 KiB of each
@@ -125,9 +125,10 @@ class Batches(asyncio.BufferedProtocol):
         if not messages or transport is None:
             return
         self._messages = []
-        data = encode(messages)
-        if len(data) > MAX_BATCH and len(messages) > 1:
-            half = len(messages) // 2
+        count = len(messages)
+        data = encode(messages) if count <= MAX_MESSAGES else b""
+        if count > MAX_MESSAGES or (len(data) > MAX_BATCH and count > 1):
+            half = count // 2
             for part in (messages[:half], messages[half:]):
                 self._messages = part
                 self.flush()

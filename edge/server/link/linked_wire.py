@@ -105,7 +105,7 @@ class LinkedWire:
 
     def continue_secured(self, message: Secured) -> None:
         """Continue under TLS."""
-        if not self._may_secure:
+        if not self._may_secure or message.direct is self._tls_begins:
             raise LinkFault("it begins TLS where that is not allowed")
         self._may_secure = self._tls_begins = False
         if self.closed:

@@ -27,6 +27,9 @@ MAX_REQUESTS: Final = 4096
 MAX_TEXT: Final = 256
 """Maximum characters of a text about a connection."""
 
+MAX_MESSAGES: Final = 1 << 16
+"""Maximum messages of a list, because a decoded one takes up to 20 times its bytes."""
+
 MAX_ITEMS: Final = 4 * 1024 * 1024
 """Maximum bytes of items that a front sends at once: a stanza has at most 1 MiB."""
 
@@ -234,7 +237,9 @@ ToConnection: TypeAlias = Write | Credit | SetLimit | Reset | StartTls | Release
 FromCore: TypeAlias = Begin | ToConnection | Limit | StopAccepting
 
 encode: Final = msgspec.msgpack.Encoder().encode
-decode_from_front: Final = msgspec.msgpack.Decoder(list[FromFront]).decode
+decode_from_front: Final = msgspec.msgpack.Decoder(
+    Annotated[list[FromFront], Meta(max_length=MAX_MESSAGES)]
+).decode
 decode_from_core: Final = msgspec.msgpack.Decoder(list[FromCore]).decode
 
 

@@ -193,6 +193,15 @@ async def test_tls_begins_where_the_core_allows_it_alone(core: Core) -> None:
         core.take(secured)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+async def test_a_front_begins_tls_as_the_core_expects(core: Core, direct: bool) -> None:
+    handler = core.open(direct=not direct)
+    if direct:
+        handler.wire.start_tls()
+    with pytest.raises(LinkFault):
+        core.take(Secured(1, None, direct))
+
+
 async def test_input_before_tls_is_not_handled_after_starttls(core: Core) -> None:
     handler = core.open()
     core.take(data(1, 1))
