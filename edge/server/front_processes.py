@@ -36,7 +36,7 @@ from edge.server.link.messages import (
 from edge.server.refusal_counters import RefusalCounters
 
 START_TIME: Final = 30.0
-"""Seconds that a front has to be ready when the gateway starts."""
+"""Seconds that a front has to be ready."""
 
 END_TIME: Final = 2.0
 """Seconds that a front has to end; then it is killed."""
@@ -200,8 +200,7 @@ class FrontProcess:
 
     async def wait_ready(self) -> None:
         """Wait until the process accepts connections; raises `SetupError` if it does not."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._begun.wait(), START_TIME)
+        await self._begun.wait()
         if not self.is_ready:
             raise SetupError(f"front process {self._number} does not start: {self._fault}")
 
@@ -240,14 +239,18 @@ class FrontProcess:
                     env=environment,
                 )
                 self.ids.append(process.pid)
-        except OSError as error:
+        except BaseException as error:
             ours.close()
+            if not isinstance(error, OSError):
+                raise
             self._fault = f"it cannot be started: {error}"
             return
         link = self._link = FrontLink(self)
         link.batches.send(self._fronts.begin)
         await self._loop.connect_accepted_socket(lambda: link.batches, ours)
+        timer = self._loop.call_later(START_TIME, self._end_unless_ready, link)
         await self._lost.wait()
+        timer.cancel()
         self._fault = link.fault
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), END_TIME)
@@ -257,6 +260,11 @@ class FrontProcess:
         if process.returncode:
             self._fault += f", with status {process.returncode}"
         self._process = self._link = None
+
+    def _end_unless_ready(self, link: FrontLink) -> None:
+        if not link.is_ready:
+            link.fault = f"it is not ready after {START_TIME:g} s"
+            link.batches.abort()
 
     def send(self, message: Any) -> None:
         """Send a message, if the process runs."""

@@ -14,6 +14,7 @@ from edge.server.link.batches import Batches
 from edge.server.link.linked_wire import LinkedWire
 from edge.server.link.messages import (
     MAX_CONNECTIONS,
+    MAX_TEXT,
     VERSION,
     Figures,
     Left,
@@ -175,8 +176,8 @@ class FrontLink:
         self.batches.set_reading(not is_paused)
 
     def _on_lost(self, error: Exception | None) -> None:
-        if error is not None:
-            self.fault = str(error)
+        if error is not None and not isinstance(error, OSError):  # these say only that it has ended
+            self.fault = str(error)[:MAX_TEXT]
         self.is_ready = False
         self.handshakes = 0
         wires, self.wires = self.wires, {}

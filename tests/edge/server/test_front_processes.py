@@ -1,0 +1,122 @@
+"""Front processes that do not start, and what a front can reach."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from edge.config.limits import Limits
+from edge.errors import SetupError
+from edge.server import front_processes
+from edge.server.front_processes import FrontProcesses
+from edge.server.refusal_counters import RefusalCounters
+from edge.server.wire import Wire
+
+WAIT_S = 30.0
+
+
+class Listener:
+    """A listener without sockets."""
+
+    sockets: ClassVar[str] = "edge.server.mqtt.socket_side"
+    transport: ClassVar[str] = ""
+
+    def connect(self, wire: Wire) -> None:
+        raise AssertionError
+
+    def decoder(self) -> Callable[[bytes], Sequence[Any]]:
+        raise AssertionError
+
+
+def front_command(folder: Path, script: str) -> str:
+    path = folder / "front"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("exit 3", "front process 1 does not start: it has ended, with status 3"),
+        ("exec sleep 60", "front process 1 does not start: it is not ready after 0.2 s"),
+        ("", "front process 1 does not start: it cannot be started: "),
+    ],
+)
+async def test_a_front_that_does_not_start_fails_the_start(
+    tmp_path: Path, script: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = front_command(tmp_path, script) if script else str(tmp_path / "missing")
+    monkeypatch.setattr("sys.executable", command)
+    monkeypatch.setattr(front_processes, "START_TIME", 0.2 if "sleep" in script else WAIT_S)
+    monkeypatch.setattr(front_processes, "END_TIME", 0.1)
+    store: Any = None  # nothing is logged before the gateway has started
+    fronts = FrontProcesses(2, tmp_path, "gw.example", Limits(), store, RefusalCounters())
+    fronts.listen(Listener(), (), only_tls=False)
+    with pytest.raises(SetupError) as raised:
+        await fronts.start()
+    assert str(raised.value).startswith(expected)
+    assert not fronts.up
+    fronts.stop_accepting()
+    await asyncio.wait_for(fronts.close(), WAIT_S)
+
+
+REACH = """
+import errno, json, os, socket, sys
+from pathlib import Path
+import edge.server.front_process, edge.server.mqtt.socket_side, edge.server.xmpp.socket_side
+from edge.server.confinement import confine
+
+def attempt(action):
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return ""
+
+own, other, port = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+socket.setdefaulttimeout(5)
+confined = confine([own])
+print(json.dumps({
+    "modules": sorted(sys.modules),
+    "confined": confined,
+    "own": attempt(lambda: (own / "file").read_bytes()),
+    "written": attempt(lambda: (own / "new").write_bytes(b"")),
+    "other": attempt(lambda: (other / "file").read_bytes()),
+    "module": attempt(lambda: Path(os.__file__).read_bytes()),
+    "connected": attempt(lambda: socket.create_connection(("127.0.0.1", port)).close()),
+}))
+"""
+
+FOREIGN = ("sqlite3", "aiosqlite", "cryptography", "slixmpp", "edge.engine", "edge.features")
+
+
+def test_a_front_has_no_more_than_it_needs(tmp_path: Path) -> None:
+    """No database, no cryptography but TLS, no files of others, and no connections of its own."""
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    arguments = [tmp_path / "own", tmp_path / "other", 9]
+    command = [sys.executable, "-c", REACH, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    modules = found["modules"]
+    assert "edge.xmpp.parser" in modules
+    assert [name for name in modules if name.startswith(FOREIGN)] == []
+    if not found["confined"]:
+        pytest.skip("this kernel has no Landlock")
+    assert (found["own"], found["module"]) == ("", "")
+    assert (found["written"], found["other"]) == ("EACCES", "EACCES")
+    major, minor = (int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    if (major, minor) >= (6, 7):  # Landlock's version 4
+        assert found["connected"] == "EACCES"
