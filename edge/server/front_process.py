@@ -88,7 +88,12 @@ class FrontConnections:
             if isinstance(message, Begin | Limit | StopAccepting):
                 self._control(message)
             elif (handler := self._handlers.get(message.connection)) is not None:
-                _act(handler, message)
+                try:
+                    _act(handler, message)
+                except Exception as error:  # ends this connection alone
+                    text = "a message to a device could not be handled"
+                    self._loop.call_exception_handler({"message": text, "exception": error})
+                    handler.wire.abort()
 
     def _control(self, message: Begin | Limit | StopAccepting) -> None:
         if isinstance(message, Begin):

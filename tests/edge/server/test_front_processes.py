@@ -10,16 +10,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.server import front_processes
+from edge.server.front_process import FrontConnections
 from edge.server.front_processes import FrontProcesses
+from edge.server.link.messages import Limit, Release, encode
 from edge.server.refusal_counters import RefusalCounters
-from edge.server.wire import Wire
+from edge.server.wire import Wire, WireContext
 
 WAIT_S = 30.0
 
@@ -68,6 +72,57 @@ async def test_a_front_that_does_not_start_fails_the_start(
     assert not fronts.up
     fronts.stop_accepting()
     await asyncio.wait_for(fronts.close(), WAIT_S)
+
+
+class Tls:
+    """A TLS server that counts how often it was told to use the present limits."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def use_limits(self) -> None:
+        self.told += 1
+
+
+async def test_all_who_hold_the_limits_of_a_front_see_new_ones() -> None:
+    front = FrontConnections(lambda _error: None)
+    tls: Any = Tls()
+    front._context, front._tls = WireContext(Limits()), tls
+    held = front._context.limits
+    limits = msgspec.to_builtins(Limits(stalled_time=7.0, handshakes=1))
+    front._on_batch(memoryview(encode([Limit(limits)])))
+    assert (held.stalled_time, held.handshakes) == (7.0, 1)
+    assert front._context.limits is held
+    assert tls.told == 1
+
+
+class FailingWire:
+    """A wire that fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def release(self) -> None:
+        self.calls.append("release")
+        raise RuntimeError
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+
+async def test_an_error_in_a_front_ends_one_connection() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: errors.append(context["exception"])
+    )
+    front = FrontConnections(lambda _error: None)
+    wires = [FailingWire(), FailingWire()]
+    for number, wire in enumerate(wires):
+        handler: Any = SimpleNamespace(wire=wire)
+        front._handlers[number] = handler
+    front._on_batch(memoryview(encode([Release(0), Release(1)])))
+    assert [wire.calls for wire in wires] == [["release", "abort"]] * 2
+    assert len(errors) == 2
 
 
 REACH = """
