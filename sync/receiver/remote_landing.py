@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sync.common.durable_files import TEMPORARY, fsync_folder
 from sync.common.errors import FleetError
 from sync.common.json_log import log_event
 from sync.common.text import os_error
@@ -37,6 +38,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, capacity: int) -> None:
+        self._folder = folder
         self._storage = LocalStorage(folder)
         self._capacity = capacity
         self._lock = threading.Lock()
@@ -47,6 +49,9 @@ class Spool:
     def opened(self) -> Iterator[None]:
         """Use the spool within the block. Raises LeaseError if another process uses it."""
         with self._storage.lease():
+            fsync_folder(self._folder.parent)  # a process that was killed may have made the folder
+            for path in self._folder.rglob(f".*{TEMPORARY}"):
+                path.unlink()
             self._storage.clean("")
             self.size = sum(file.size for file in self._storage.files(suffix=SUFFIX))
             yield

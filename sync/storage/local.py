@@ -130,15 +130,16 @@ class LocalStorage:
             fsync_folder(folder)
         for source in linked:
             source.unlink(missing_ok=True)
-        for folder in {source.parent for source in linked}:
-            with contextlib.suppress(FileNotFoundError):
-                fsync_folder(folder)
+        _sync_existing({source.parent for source in linked})
         stay = [path for path in moves if tried[self.root / path] is False]
         return [path for path in stay if self.exists(path)]
 
     def remove(self, paths: Iterable[str]) -> None:
+        folders: set[Path] = set()
         for path in paths:
             (self.root / path).unlink(missing_ok=True)
+            folders.add((self.root / path).parent)
+        _sync_existing(folders)
 
     def remove_folder(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -183,6 +184,12 @@ class LocalStorage:
         """Create a folder and those above it, durably."""
         existing = next(each for each in (folder, *folder.parents) if each.exists())
         make_folders(existing, folder, self._folder_mode)
+
+
+def _sync_existing(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            fsync_folder(folder)
 
 
 @functools.lru_cache(MAX_SYNCED)
