@@ -67,7 +67,8 @@ COMPILED_TESTS ?= \
   tests/edge/features/custody \
   tests/edge/features/pubsub tests/edge/mqtt \
   $(addprefix tests/edge/features/eventlog/test_,event_notifications.py json_readings.py payloads.py) \
-  $(addprefix tests/property/test_,envelope_streams.py mqtt_packets.py qos_exchange.py) \
+  $(addprefix tests/property/test_,batches.py envelope_streams.py linked_wire.py mqtt_packets.py qos_exchange.py) \
+  tests/property/test_transfer.py tests/edge/server/test_front_link.py \
   $(addprefix tests/integration/test_,mqtt.py resume.py session.py)
 COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1
 DEMO_ARGS ?=

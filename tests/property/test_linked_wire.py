@@ -7,7 +7,6 @@ are drawn. The connection must see what it would see from a wire of its own proc
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from edge.config.limits import Limits
 from edge.server.front_process import _act
 from edge.server.link import messages
+from edge.server.link.batches import Batches
 from edge.server.link.front_link import FrontLink
 from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import ITEM_COST, WINDOW
@@ -178,19 +178,6 @@ class Connection:
         raise AssertionError
 
 
-class Pipe:
-    """One direction of a link: messages in order, which arrive when the test carries them."""
-
-    def __init__(self) -> None:
-        self.messages: deque[Any] = deque()
-
-    def send(self, message: Any) -> None:
-        self.messages.append(message)
-
-    def take(self, count: int) -> list[Any]:
-        return [self.messages.popleft() for _ in range(min(count, len(self.messages)))]
-
-
 class LinkedWires(RuleBasedStateMachine):
     """A peer, a front, a link, the core and a connection."""
 
@@ -198,7 +185,6 @@ class LinkedWires(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.now = 0.0
-        self.to_front, self.to_core = Pipe(), Pipe()
         self.sent: list[bytes] = []
         self.unread = b""
         self.is_cut = False
@@ -207,11 +193,13 @@ class LinkedWires(RuleBasedStateMachine):
 
     async def _begin(self) -> None:
         self.link = FrontLink(self)
-        self.link.batches = self.to_front  # type: ignore[assignment]
+        front = Batches(lambda _data: None, lambda _is_paused: None, lambda _error: None)
+        # messages in order, which arrive when the test carries them
+        self.to_front, self.to_core = self.link.batches._messages, front._messages
         self.context = WireContext(Limits(send_buffer=1024))
         self.wire = SocketWire(self.context, Lines(), None)  # type: ignore[arg-type]
         self.front: LinkedHandler | None = LinkedHandler(
-            self.to_core,  # type: ignore[arg-type]
+            front,
             self.wire,
             1,
             0,
@@ -254,8 +242,9 @@ class LinkedWires(RuleBasedStateMachine):
 
     def carry(self, count: int, *, of_front: bool) -> None:
         """Carry messages from the front to the core, or from the core to the front."""
-        pipe = self.to_core if of_front else self.to_front
-        found = pipe.take(count)
+        waiting = self.to_core if of_front else self.to_front
+        found = waiting[:count]
+        del waiting[:count]
         if not found:
             return
         data = messages.encode(found)
@@ -355,7 +344,7 @@ class LinkedWires(RuleBasedStateMachine):
     def cut(self) -> None:
         """End the front, or its link."""
         self.is_cut = True
-        self.to_core.messages.clear()
+        self.to_core.clear()
         self.link._on_lost(None)
         assert self.core_dead
         assert self.connection.lost == 1
@@ -370,7 +359,7 @@ class LinkedWires(RuleBasedStateMachine):
 
     @invariant()
     def waiting_input_is_bounded(self) -> None:
-        on_its_way = [one for one in self.to_core.messages if isinstance(one, messages.Received)]
+        on_its_way = [one for one in self.to_core if isinstance(one, messages.Received)]
         size = sum(len(line) for line in self.connection.waiting)
         items = len(self.connection.waiting)
         for message in on_its_way:
@@ -412,9 +401,7 @@ class LinkedWires(RuleBasedStateMachine):
             self.socket.read_by_peer(10_000)
             self.check(1.5)
             if self.is_cut or (
-                len(connection.handled) == len(self.sent)
-                and not self.to_core.messages
-                and not self.to_front.messages
+                len(connection.handled) == len(self.sent) and not self.to_core and not self.to_front
             ):
                 break
             self.feed()
