@@ -70,7 +70,7 @@ class FrontConnections:
 
     def __init__(self, stop: Callable[[Exception | None], None]) -> None:
         self._stop = stop
-        self.link = Batches(self._on_batch, self._on_pause, stop)
+        self.link = Batches(self._on_batch, self._on_pause, stop, is_eager=True)
         self._loop = asyncio.get_running_loop()
         self._context: WireContext | None = None
         self._tls: TlsServer | None = None

@@ -19,6 +19,9 @@ connection."""
 BUFFER_BYTES: Final = 256 * 1024
 """Bytes that are read at once, and above which unsent bytes pause the owner."""
 
+PAUSE: Final = 0.0005
+"""Seconds without messages after which a link is idle; a turn under load is shorter."""
+
 _HEADER: Final = 4
 
 
@@ -29,6 +32,8 @@ class Batches(asyncio.BufferedProtocol):
         on_batch: called with the bytes of each list; what it raises ends the link.
         on_pause: called with whether the other side does not read.
         on_lost: called when the link has ended, with the reason if it is a fault.
+        is_eager: whether the first message after `PAUSE` is written at once: a lone sender then
+            does not wait for the next turn of the event loop.
     """
 
     def __init__(
@@ -36,6 +41,8 @@ class Batches(asyncio.BufferedProtocol):
         on_batch: Callable[[memoryview], None],
         on_pause: Callable[[bool], None],
         on_lost: Callable[[Exception | None], None],
+        *,
+        is_eager: bool = False,
     ) -> None:
         self._on_batch = on_batch
         self._on_pause = on_pause
@@ -47,6 +54,8 @@ class Batches(asyncio.BufferedProtocol):
         self._fault: Exception | None = None
         self._messages: list[Any] = []
         self._is_scheduled = False
+        self._is_eager = is_eager
+        self._flushed_at = 0.0
 
     # Receiving
 
@@ -111,7 +120,11 @@ class Batches(asyncio.BufferedProtocol):
     def send(self, message: Any) -> None:
         """Send a message with the others of this turn."""
         self._messages.append(message)
-        if not self._is_scheduled:
+        if self._is_scheduled:
+            return
+        if self._is_eager and self._loop.time() - self._flushed_at > PAUSE:
+            self.flush()
+        else:
             self._is_scheduled = True
             self._loop.call_soon(self._flush_scheduled)
 
@@ -125,6 +138,7 @@ class Batches(asyncio.BufferedProtocol):
         if not messages or transport is None:
             return
         self._messages = []
+        self._flushed_at = self._loop.time()
         count = len(messages)
         data = encode(messages) if count <= MAX_MESSAGES else b""
         if count > MAX_MESSAGES or (len(data) > MAX_BATCH and count > 1):
