@@ -51,9 +51,9 @@ def front_command(folder: Path, script: str) -> str:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("exit 3", "front process 1 does not start: it has ended, with status 3"),
-        ("exec sleep 60", "front process 1 does not start: it is not ready after 0.2 s"),
-        ("", "front process 1 does not start: it cannot be started: "),
+        ("exit 3", "does not start: it has ended, with status 3"),
+        ("exec sleep 60", "does not start: it is not ready after 0.2 s"),
+        ("", "does not start: it cannot be started: "),
     ],
 )
 async def test_a_front_that_does_not_start_fails_the_start(
@@ -68,7 +68,7 @@ async def test_a_front_that_does_not_start_fails_the_start(
     fronts.listen(Listener(), (), only_tls=False)
     with pytest.raises(SetupError) as raised:
         await fronts.start()
-    assert str(raised.value).startswith(expected)
+    assert expected in str(raised.value)  # of either front
     assert not fronts.up
     fronts.stop_accepting()
     await asyncio.wait_for(fronts.close(), WAIT_S)
