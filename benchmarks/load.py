@@ -60,7 +60,8 @@ class Measurement:
     `machine` is the processor time of all processes, including this one; `median` and `slow` are
     the median and the 99th percentile of the latencies. `sent` counts all exchanges since the
     start; `missing` and `repeated` count the messages that an MQTT subscriber did not receive, and
-    those that it received again. `written` is the bytes that the server has had written to disks.
+    those that it received again. `written` is the bytes that the server has had written to disks,
+    and `fronts` the processor time of its front processes.
     """
 
     exchanges: int
@@ -76,6 +77,12 @@ class Measurement:
     missing: int = 0
     repeated: int = 0
     written: int = 0
+    fronts: float = 0.0
+
+    @property
+    def server(self) -> float:
+        """Processor seconds of all threads of the server, without its front processes."""
+        return self.server_main + self.server_others
 
     @property
     def rate(self) -> float:
@@ -132,9 +139,11 @@ def measure_exchanges(
             assert process.stdout is not None
             begin = process.stdout.readline()
             everything, before = machine.busy(), usage.processor(server)
+            fronts = _busy_children(server)
             written = usage.written(server)
             end = process.stdout.readline()
             used = usage.processor(server).since(before)
+            fronts = _busy_children(server) - fronts
             everything, written = machine.busy() - everything, usage.written(server) - written
             if restart is not None:
                 print(restart(), file=process.stdin, flush=True)
@@ -149,11 +158,16 @@ def measure_exchanges(
         server_others=used.others,
         machine=everything,
         written=written,
+        fronts=fronts,
         **json.loads(found),
     )
     if not measured.exchanges:
         raise LoadError(f"no exchange of {measured.errors} was right")
     return measured
+
+
+def _busy_children(server: int) -> float:
+    return sum(sum(usage.processor(child)) for child in usage.children(server))
 
 
 def session_memory(options: Mapping[str, object], server: int) -> int:

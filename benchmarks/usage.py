@@ -45,6 +45,11 @@ def processor(pid: int) -> Processor:
     return Processor(main / 1e9, others / 1e9)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started from its main thread."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def written(pid: int) -> int:
     """Return the bytes that a process has had written to disks: whole pages, once each time that
     they were changed after the last write."""
