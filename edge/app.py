@@ -418,12 +418,8 @@ class App:
     def _create_front_processes(
         self, store: Store, refusals: RefusalCounters
     ) -> FrontProcesses | None:
-        settings = self._settings
-        count = process_count(settings.gateway.processes)
-        if not count:
-            return None
-        domain, limits = settings.gateway.domain, settings.limits
-        return FrontProcesses(count, self._folder, domain, limits, store, refusals)
+        count = process_count(self._settings.gateway.processes)
+        return FrontProcesses(count, self._settings.limits, store, refusals) if count else None
 
     def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
         """Return the fronts that the configuration asks for."""

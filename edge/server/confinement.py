@@ -11,7 +11,6 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -71,10 +70,10 @@ def end_before_parent() -> None:
         path.write_text(str(min(int(path.read_text("ascii")) + _OOM_STEP, _OOM_MOST)), "ascii")
 
 
-def confine(folders: Iterable[Path]) -> bool:
+def confine() -> bool:
     """Let this process and its threads gain no privileges, start no process or thread, open no
-    files but those of Python and of `folders`, for reading alone, begin no TCP connection, and
-    signal no other process.
+    files but those of Python, for reading alone, begin no TCP connection, and signal no other
+    process.
 
     A process of root can still start processes. Sockets in the file system can be connected to.
 
@@ -97,7 +96,7 @@ def confine(folders: Iterable[Path]) -> bool:
         return False
     try:
         python = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2])
-        for folder in {*map(Path, LIBRARIES), *python, *folders}:
+        for folder in {*map(Path, LIBRARIES), *python}:
             _allow_reading(libc, rules, folder)
         return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:

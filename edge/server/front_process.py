@@ -1,6 +1,6 @@
 """A front process: it has the sockets of devices, and does TLS, parsing and writing for the core.
 
-It has no database, no rights and no secrets but the keys beside the gateway's certificate. What
+It has no database, no rights and no secret but the key of the gateway's certificate. What
 peers send before they have logged in is parsed here. It is started with one end of a socket pair as
 standard input, over which the core says what it listens on (`messages.Begin`), and ends when the
 core closes the other end.
@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from edge.config.limits import Limits
+from edge.errors import SetupError
 from edge.ops.certificates import pki
 from edge.server import socket_side
 from edge.server.confinement import confine, end_before_parent, end_with_parent, set_name
@@ -32,6 +33,7 @@ from edge.server.link.messages import (
     VERSION,
     Abort,
     Begin,
+    CertificateFiles,
     Close,
     Credit,
     Figures,
@@ -55,6 +57,8 @@ from edge.server.wire import WireContext
 NAME: Final = "fieldpost-front"
 """The name by which ps(1) shows the process."""
 
+_NO_FILE: Final = Path("/proc/self/fd/none")
+
 CHECK_TIME: Final = 1.0
 """Seconds between two checks of what has left the write buffers."""
 
@@ -73,6 +77,7 @@ class FrontConnections:
         self.link = Batches(self._on_batch, self._on_pause, stop, is_eager=True)
         self._loop = asyncio.get_running_loop()
         self._context: WireContext | None = None
+        self._files: MemoryFiles | None = None
         self._tls: TlsServer | None = None
         self._servers: list[asyncio.Server] = []
         self._handlers: dict[int, LinkedHandler] = {}
@@ -85,7 +90,7 @@ class FrontConnections:
 
     def _on_batch(self, data: memoryview) -> None:
         for message in decode_from_core(data):
-            if isinstance(message, Begin | Limit | StopAccepting):
+            if isinstance(message, Begin | CertificateFiles | Limit | StopAccepting):
                 self._control(message)
             elif (handler := self._handlers.get(message.connection)) is not None:
                 try:
@@ -95,9 +100,11 @@ class FrontConnections:
                     self._loop.call_exception_handler({"message": text, "exception": error})
                     handler.wire.abort()
 
-    def _control(self, message: Begin | Limit | StopAccepting) -> None:
+    def _control(self, message: Begin | CertificateFiles | Limit | StopAccepting) -> None:
         if isinstance(message, Begin):
             self._loop.create_task(self._begin(message)).add_done_callback(self._on_begun)
+        elif isinstance(message, CertificateFiles):
+            self._use(message)
         elif isinstance(message, Limit):
             self._set_limits(msgspec.convert(message.limits, Limits))
         else:
@@ -125,13 +132,12 @@ class FrontConnections:
             raise ValueError(f"the core speaks version {begin.version}, and not {VERSION}")
         limits = msgspec.convert(begin.limits, Limits)
         self._context = context = WireContext(limits)
-        folder = Path(begin.folder)
-        contexts = TlsContexts(folder, begin.domain, self._count_bad_certificate)
-        self._tls = TlsServer(contexts, limits)
+        self._files = MemoryFiles(begin.certificates)
+        self._tls = TlsServer(self._contexts(self._files), limits)
         for place, listening in enumerate(begin.listening):
             await self._listen(place, listening, context, self._tls)
         self._loop.call_later(CHECK_TIME, self._check)
-        confined = confine([folder / pki.FOLDER])
+        confined = confine()
         self.link.send(Ready(VERSION, confined))
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
@@ -140,6 +146,25 @@ class FrontConnections:
         error = task.exception()
         if isinstance(error, Exception):
             self._stop(error)
+
+    def _contexts(self, files: MemoryFiles) -> TlsContexts:
+        return TlsContexts(None, "", self._count_bad_certificate, files.paths)
+
+    def _use(self, certificates: CertificateFiles) -> None:
+        """Use other certificates for the next handshakes, or go on with those in use."""
+        files, before = MemoryFiles(certificates), self._files
+        if self._tls is None or before is None:
+            return
+        try:
+            contexts = self._contexts(files)
+            for alpn in self._tls.contexts.names():
+                contexts.add(alpn)
+        except SetupError:
+            self._count_bad_certificate()
+            files.close()
+            return
+        self._tls.contexts, self._files = contexts, files
+        before.close()
 
     def _count_bad_certificate(self) -> None:
         self._bad_certificates += 1
@@ -193,6 +218,37 @@ class FrontConnections:
         if handshakes != self._handshakes or self._bad_certificates:
             self.link.send(Figures(handshakes, self._bad_certificates))
             self._handshakes, self._bad_certificates = handshakes, 0
+
+
+class MemoryFiles:
+    """Files in memory, because OpenSSL reads certificates from files, and this process can open
+    none.
+
+    Attributes:
+        paths: their paths, for this process alone.
+    """
+
+    def __init__(self, certificates: CertificateFiles) -> None:
+        self._descriptors: list[int] = []
+        path, crl = self._add, certificates.crl
+        self.paths = pki.Files(
+            ca=path(certificates.ca),
+            ca_key=_NO_FILE,
+            server=path(certificates.server),
+            server_key=path(certificates.server_key),
+            crl=_NO_FILE if crl is None else path(crl),
+        )
+
+    def _add(self, data: bytes) -> Path:
+        descriptor = os.memfd_create("certificate")
+        self._descriptors.append(descriptor)
+        os.pwrite(descriptor, data, 0)
+        return Path(f"/proc/self/fd/{descriptor}")
+
+    def close(self) -> None:
+        """Free them."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
 
 
 class _Refused(asyncio.Protocol):

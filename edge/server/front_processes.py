@@ -29,11 +29,18 @@ from edge.server.link.front_link import FrontLink, LinkedListener
 from edge.server.link.messages import (
     VERSION,
     Begin,
+    CertificateFiles,
     Limit,
     Listening,
     StopAccepting,
 )
 from edge.server.refusal_counters import RefusalCounters
+from edge.server.tls import TlsContexts
+
+_NO_CERTIFICATES: Final = CertificateFiles(b"", b"", b"", None)
+
+CHECK_TIME: Final = 1.0
+"""Seconds between two checks of whether certificate files have changed."""
 
 START_TIME: Final = 30.0
 """Seconds that a front has to be ready."""
@@ -65,24 +72,42 @@ class FrontProcesses:
 
     Args:
         count: how many there are, at least 1.
-        folder: the gateway's folder.
     """
 
-    def __init__(
-        self,
-        count: int,
-        folder: Path,
-        domain: str,
-        limits: Limits,
-        store: Store,
-        refusals: RefusalCounters,
-    ) -> None:
+    def __init__(self, count: int, limits: Limits, store: Store, refusals: RefusalCounters) -> None:
         self._store = store
-        self._begin = Begin(VERSION, str(folder), domain, _share(limits, count), [])
+        self._begin = Begin(VERSION, _NO_CERTIFICATES, _share(limits, count), [])
         self._count = count
+        self._contexts: TlsContexts | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.refusals = refusals
         self._ports: list[_Port] = []
         self._fronts = [FrontProcess(self, number + 1) for number in range(count)]
+
+    def watch(self, contexts: TlsContexts) -> None:
+        """Let the fronts use the certificates of these contexts, also when their files change.
+
+        Raises `SetupError` if the files cannot be read.
+        """
+        self._contexts = contexts
+        try:
+            self._begin.certificates = CertificateFiles(*contexts.read())
+        except OSError as error:
+            raise SetupError(f"a certificate cannot be read: {error}") from error
+        contexts.on_used = self._send_certificates
+        self._check_files()
+
+    def _check_files(self) -> None:
+        if self._contexts is not None:
+            self._contexts.refresh()
+        self._timer = asyncio.get_running_loop().call_later(CHECK_TIME, self._check_files)
+
+    def _send_certificates(self) -> None:
+        with suppress(OSError):  # they change again
+            if self._contexts is not None:
+                self._begin.certificates = CertificateFiles(*self._contexts.read())
+                for front in self._fronts:
+                    front.send(self._begin.certificates)
 
     def listen(self, listener: LinkedListener, sockets: tuple[int, ...], *, only_tls: bool) -> None:
         """Let the fronts accept connections of a listener from bound sockets, after `start`."""
@@ -128,6 +153,8 @@ class FrontProcesses:
 
     def stop_accepting(self) -> None:
         """Accept no more connections, and start no front again."""
+        if self._timer is not None:
+            self._timer.cancel()
         for front in self._fronts:
             front.stop_accepting()
 

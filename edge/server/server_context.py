@@ -113,6 +113,8 @@ class ServerContext:
             for source, account in await store.read(known_logins.list_all):
                 self.throttle.add_known(source, account)
             self.tls = TlsServer(contexts, self.settings.limits)
+            if self.front_processes is not None:
+                self.front_processes.watch(contexts)
         self.tls.add(alpn)
         return self.tls
 

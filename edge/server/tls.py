@@ -79,18 +79,27 @@ class TlsContexts:
     whatever its dates: the clock may be wrong at a start, and `edge.ops.checks.health` reports it.
 
     Args:
-        folder: the gateway's folder.
+        folder: the gateway's folder; `None` if another process has checked `files`.
         domain: the gateway's domain, which the certificate must name.
+        files: other files than those of the folder.
 
     Attributes:
         error: why the present files are not used, if that is so.
+        on_used: is called when changed files are used.
     """
 
-    def __init__(self, folder: Path, domain: str, on_invalid: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        domain: str,
+        on_invalid: Callable[[], None],
+        files: pki.Files | None = None,
+    ) -> None:
         self._folder = folder
         self._domain = domain
-        self._files = pki.files(folder)
+        self._files = files or pki.files(folder or Path())
         self._on_invalid = on_invalid
+        self.on_used: Callable[[], None] = lambda: None
         self._stamps = self._stat_files()
         self._retry_at = 0.0
         self.error: str | None = None
@@ -128,6 +137,21 @@ class TlsContexts:
         """Use the contexts that `load` returned."""
         self._contexts = loaded
         self.error = None
+        self.on_used()
+
+    def read(self) -> tuple[bytes, bytes, bytes, bytes | None]:
+        """Return the bytes of the certificate, its key, the CA and the revocation list, if any.
+
+        Raises `OSError`.
+        """
+        files = self._files
+        crl = files.crl.read_bytes() if files.crl.exists() else None
+        server, key, ca = (each.read_bytes() for each in (files.server, files.server_key, files.ca))
+        return server, key, ca, crl
+
+    def names(self) -> list[str]:
+        """Return the ALPN protocols that have a context, without the empty one."""
+        return [alpn for alpn in self._contexts if alpn]
 
     def load(self) -> dict[str, ssl.SSLContext]:
         """Load the files; return the contexts by ALPN protocol.
@@ -135,7 +159,9 @@ class TlsContexts:
         Raises `SetupError`, which names the file, if a file is unusable or devices would refuse the
         certificate.
         """
-        fault = pki.server_fault(self._folder, self._domain, round(time.time() * 1000))
+        fault = None
+        if self._folder is not None:
+            fault = pki.server_fault(self._folder, self._domain, round(time.time() * 1000))
         if fault is not None:
             text, remedy = fault
             raise SetupError(f"{text}; the certificate in use stays: {remedy}")
@@ -164,10 +190,15 @@ class Hello(NamedTuple):
 
 
 class TlsServer:
-    """The server side of TLS handshakes, with a limit on how many run at once."""
+    """The server side of TLS handshakes, with a limit on how many run at once.
+
+    Attributes:
+        contexts: the contexts of the next handshakes.
+        active_handshakes: the number of handshakes that count towards the limit.
+    """
 
     def __init__(self, contexts: TlsContexts, limits: Limits) -> None:
-        self._contexts = contexts
+        self.contexts = contexts
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.handshakes)
         self._input = memoryview(bytearray(BUFFER_BYTES))
@@ -176,17 +207,17 @@ class TlsServer:
     @property
     def certificate_error(self) -> str | None:
         """Return why the present certificate files are not used, if that is so."""
-        self._contexts.refresh()
-        return self._contexts.error
+        self.contexts.refresh()
+        return self.contexts.error
 
     def prepare_reload(self) -> Callable[[], None]:
         """Load the certificates again; return a function that puts them and the present limits into
         use. Raises `SetupError`.
         """
-        loaded = self._contexts.load()
+        loaded = self.contexts.load()
 
         def apply() -> None:
-            self._contexts.use(loaded)
+            self.contexts.use(loaded)
             self.use_limits()
 
         return apply
@@ -197,7 +228,7 @@ class TlsServer:
 
     def add(self, alpn: str) -> None:
         """Accept an ALPN protocol, too; raises `SetupError` if the certificate cannot be used."""
-        self._contexts.add(alpn)
+        self.contexts.add(alpn)
 
     async def handshake(
         self,
@@ -219,7 +250,7 @@ class TlsServer:
         async with self._slots:
             if plain.is_closing():  # the connection was lost: TLS on it would never end
                 return None
-            context = self._contexts.get("" if hello is None else hello.alpn)
+            context = self.contexts.get("" if hello is None else hello.alpn)
             transport = TlsTransport(protocol, plain, context, self._input)
             handshake = transport.start_handshake(b"" if hello is None else hello.data)
             self.active_handshakes += 1

@@ -70,6 +70,16 @@ class Certificate(msgspec.Struct, array_like=True, gc=False):
     ends: int
 
 
+class CertificateFiles(msgspec.Struct, array_like=True, tag=11):
+    """The bytes of the gateway's certificate, of its key, of the CA's certificate and of the
+    revocation list, if there is one; those that the core has checked."""
+
+    server: bytes
+    server_key: bytes
+    ca: bytes
+    crl: bytes | None
+
+
 # From a front to the core
 
 
@@ -165,8 +175,7 @@ class Begin(msgspec.Struct, array_like=True, tag=0):
     listens on."""
 
     version: int
-    folder: str
-    domain: str
+    certificates: CertificateFiles
     limits: dict[str, int | float]
     listening: list[Listening]
 
@@ -234,7 +243,7 @@ class StopAccepting(msgspec.Struct, array_like=True, tag=10, gc=False):
 
 
 ToConnection: TypeAlias = Write | Credit | SetLimit | Reset | StartTls | Release | Close | Abort
-FromCore: TypeAlias = Begin | ToConnection | Limit | StopAccepting
+FromCore: TypeAlias = Begin | ToConnection | CertificateFiles | Limit | StopAccepting
 
 encode: Final = msgspec.msgpack.Encoder().encode
 decode_from_front: Final = msgspec.msgpack.Decoder(

@@ -135,7 +135,7 @@ async def scripted(at: InProcessGateway, *answers: Packet | bytes) -> AsyncItera
 
     tls = at.context.tls
     assert tls is not None
-    context = tls._contexts.get("mqtt")
+    context = tls.contexts.get("mqtt")
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     async with server:
         yield login(at, "pump1")._replace(port=server.sockets[0].getsockname()[1])

@@ -64,7 +64,7 @@ async def test_a_front_that_does_not_start_fails_the_start(
     monkeypatch.setattr(front_processes, "START_TIME", 0.2 if "sleep" in script else WAIT_S)
     monkeypatch.setattr(front_processes, "END_TIME", 0.1)
     store: Any = None  # nothing is logged before the gateway has started
-    fronts = FrontProcesses(2, tmp_path, "gw.example", Limits(), store, RefusalCounters())
+    fronts = FrontProcesses(2, Limits(), store, RefusalCounters())
     fronts.listen(Listener(), (), only_tls=False)
     with pytest.raises(SetupError) as raised:
         await fronts.start()
@@ -130,6 +130,8 @@ import errno, json, os, socket, sys
 from pathlib import Path
 import edge.server.front_process, edge.server.mqtt.socket_side, edge.server.xmpp.socket_side
 from edge.server.confinement import confine
+from edge.server.front_process import MemoryFiles
+from edge.server.link.messages import CertificateFiles
 
 def attempt(action):
     try:
@@ -138,15 +140,16 @@ def attempt(action):
         return errno.errorcode[error.errno]
     return ""
 
-own, other, port = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+folder, port = Path(sys.argv[1]), int(sys.argv[2])
+sent = CertificateFiles(b"a certificate", b"its key", b"the CA", None)
 socket.setdefaulttimeout(5)
-confined = confine([own])
+confined = confine()
 print(json.dumps({
     "modules": sorted(sys.modules),
     "confined": confined,
-    "own": attempt(lambda: (own / "file").read_bytes()),
-    "written": attempt(lambda: (own / "new").write_bytes(b"")),
-    "other": attempt(lambda: (other / "file").read_bytes()),
+    "sent": [path.read_text() for path in MemoryFiles(sent).paths if path.exists()],
+    "written": attempt(lambda: (folder / "new").write_bytes(b"")),
+    "read": attempt(lambda: (folder / "file").read_bytes()),
     "module": attempt(lambda: Path(os.__file__).read_bytes()),
     "connected": attempt(lambda: socket.create_connection(("127.0.0.1", port)).close()),
 }))
@@ -157,21 +160,19 @@ FOREIGN = ("sqlite3", "aiosqlite", "cryptography", "slixmpp", "edge.engine", "ed
 
 def test_a_front_has_no_more_than_it_needs(tmp_path: Path) -> None:
     """No database, no cryptography but TLS, no files of others, and no connections of its own."""
-    for name in ("own", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").touch()
-    arguments = [tmp_path / "own", tmp_path / "other", 9]
-    command = [sys.executable, "-c", REACH, *map(str, arguments)]
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-c", REACH, str(tmp_path), "9"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     modules = found["modules"]
     assert "edge.xmpp.parser" in modules
     assert [name for name in modules if name.startswith(FOREIGN)] == []
+    assert sorted(found["sent"]) == ["a certificate", "its key", "the CA"]
     if not found["confined"]:
         pytest.skip("this kernel has no Landlock")
-    assert (found["own"], found["module"]) == ("", "")
-    assert (found["written"], found["other"]) == ("EACCES", "EACCES")
+    assert found["module"] == ""
+    assert (found["written"], found["read"]) == ("EACCES", "EACCES")
     major, minor = (int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     if (major, minor) >= (6, 7):  # Landlock's version 4
         assert found["connected"] == "EACCES"
