@@ -19,11 +19,13 @@ import pytest
 from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.server import front_processes
-from edge.server.front_process import FrontConnections
+from edge.server.front_process import FrontConnections, MemoryFiles
 from edge.server.front_processes import FrontProcesses
-from edge.server.link.messages import Limit, Release, encode
+from edge.server.link.messages import CertificateFiles, Limit, Release, encode
 from edge.server.refusal_counters import RefusalCounters
+from edge.server.tls import TlsContexts, TlsServer
 from edge.server.wire import Wire, WireContext
+from tests.helpers.pki import issue_server
 
 WAIT_S = 30.0
 
@@ -94,6 +96,39 @@ async def test_all_who_hold_the_limits_of_a_front_see_new_ones() -> None:
     assert (held.stalled_time, held.handshakes) == (7.0, 1)
     assert front._context.limits is held
     assert tls.told == 1
+
+
+async def test_a_front_goes_on_with_its_certificates_if_others_cannot_be_used(
+    folder: Path,
+) -> None:
+    contexts = TlsContexts(folder, "gw.example", pytest.fail)
+    contexts.add("mqtt")
+    sent = CertificateFiles(*contexts.read())
+    front = FrontConnections(lambda _error: None)
+    front._files = MemoryFiles(sent)
+    front._tls = TlsServer(front._contexts(front._files), Limits())
+    front._tls.add("mqtt")
+    first = front._tls.contexts.get("mqtt")
+    front._on_batch(memoryview(encode([msgspec.structs.replace(sent, server_key=b"no key")])))
+    assert front._bad_certificates == 1
+    assert front._tls.contexts.get("mqtt") is first
+    front._on_batch(memoryview(encode([sent])))
+    assert front._tls.contexts.get("mqtt") is not first
+    assert front._tls.contexts.error is None
+    front._files.close()
+
+
+async def test_fronts_are_sent_files_that_have_changed(folder: Path) -> None:
+    store: Any = None  # nothing is logged
+    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    contexts = TlsContexts(folder, "gw.example", pytest.fail)
+    fronts.watch(contexts)
+    before = fronts._begin.certificates
+    issue_server(folder, "gw.example", 1)
+    contexts.refresh()
+    assert fronts._begin.certificates.server == (folder / "pki" / "server.pem").read_bytes()
+    assert fronts._begin.certificates.server != before.server
+    fronts.stop_accepting()
 
 
 class FailingWire:
