@@ -115,8 +115,15 @@ class ServerContext:
             self.tls = TlsServer(contexts, self.settings.limits)
             if self.front_processes is not None:
                 self.front_processes.watch(contexts)
+                self.store.on_changed.append(contexts.refresh)  # a certificate may be revoked
         self.tls.add(alpn)
         return self.tls
+
+    def refresh_certificates(self) -> None:
+        """Let front processes use changed certificate files for the next handshake. Without front
+        processes, each handshake looks at the files itself."""
+        if self.front_processes is not None and self.tls is not None:
+            self.tls.contexts.refresh()
 
     @property
     def certificate_error(self) -> str | None:

@@ -126,7 +126,7 @@ class Child:
         match = TAG.match(whole, self._start)
         at = self._start if match is None else match.end()
         for child in self.children:
-            if whole[at : child._start].strip():
+            if at < child._start and whole[at : child._start].strip():
                 return True
             at = child._end()
         return at < stop and bool(whole[at:stop].strip())  # the end may be -1

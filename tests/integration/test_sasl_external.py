@@ -118,7 +118,8 @@ async def test_revoked_certificate_ends_the_session(
         await client.bind("fw")
         await asyncio.to_thread(devices.revoke, gateway.folder, "pump2")
         assert await client.closed() == "not-authorized"
-    assert await refused(connect(gateway, process, copied_folder))
+    # a front process looks at the files at STARTTLS, and otherwise every second
+    assert await refused(connect(gateway, process, copied_folder, "starttls"))
 
 
 async def test_unknown_certificate_is_refused_like_a_wrong_password(

@@ -135,6 +135,7 @@ class XmppConnection(Connection[Input, XmppSession]):
                     self._wire.reset_parser()
                 case actions.StartTls():
                     self.flush()
+                    self._context.refresh_certificates()
                     self._wire.start_tls()
                 case actions.Close():
                     self.close()
