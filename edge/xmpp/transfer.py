@@ -8,6 +8,7 @@ and does not parse the bytes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -47,14 +48,15 @@ class StreamSender:
         data, size = self._encode(items)
         if len(data) <= GROWTH_FREE + GROWTH * size:
             return data
-        accepted: list[Item | StreamError] = []
         left = GROWTH_FREE
-        for item in items:
+
+        def fits(item: Item | StreamError) -> bool:
+            nonlocal left
             data, size = self._encode((item,))
             left += GROWTH * size - len(data)
-            if left < 0:
-                break
-            accepted.append(item)
+            return left >= 0
+
+        accepted = list(takewhile(fits, items))
         accepted.append(StreamError("policy-violation", "the names are too long"))
         self._header = _NO_HEADER
         return self._encode(accepted)[0]
