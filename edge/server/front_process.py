@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -102,7 +102,9 @@ class FrontConnections:
 
     def _control(self, message: Begin | CertificateFiles | Limit | StopAccepting) -> None:
         if isinstance(message, Begin):
-            self._loop.create_task(self._begin(message)).add_done_callback(self._on_begun)
+            context, tls_server = self._prepare(message)
+            serving = self._loop.create_task(self._serve(message.listening, context, tls_server))
+            serving.add_done_callback(self._on_served)
         elif isinstance(message, CertificateFiles):
             self._use(message)
         elif isinstance(message, Limit):
@@ -127,22 +129,28 @@ class FrontConnections:
 
     # Begin
 
-    async def _begin(self, begin: Begin) -> None:
+    def _prepare(self, begin: Begin) -> tuple[WireContext, TlsServer]:
+        """Use the limits and certificates at once, because later ones may follow in this batch."""
         if begin.version != VERSION:
             raise ValueError(f"the core speaks version {begin.version}, and not {VERSION}")
         limits = msgspec.convert(begin.limits, Limits)
-        self._context = context = WireContext(limits)
+        self._context = WireContext(limits)
         self._files = MemoryFiles(begin.certificates)
         self._tls = TlsServer(self._contexts(self._files), limits)
-        for place, listening in enumerate(begin.listening):
-            await self._listen(place, listening, context, self._tls)
+        return self._context, self._tls
+
+    async def _serve(
+        self, wanted: Sequence[Listening], context: WireContext, tls_server: TlsServer
+    ) -> None:
+        confined = confine()  # before the first byte of a peer is read
+        for place, listening in enumerate(wanted):
+            await self._listen(place, listening, context, tls_server)
         self._loop.call_later(CHECK_TIME, self._check)
-        confined = confine()
         self.link.send(Ready(VERSION, confined))
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
 
-    def _on_begun(self, task: asyncio.Task[None]) -> None:
+    def _on_served(self, task: asyncio.Task[None]) -> None:
         error = task.exception()
         if isinstance(error, Exception):
             self._stop(error)
@@ -152,9 +160,10 @@ class FrontConnections:
 
     def _use(self, certificates: CertificateFiles) -> None:
         """Use other certificates for the next handshakes, or go on with those in use."""
-        files, before = MemoryFiles(certificates), self._files
+        before = self._files
         if self._tls is None or before is None:
             return
+        files = MemoryFiles(certificates)
         try:
             contexts = self._contexts(files)
             for alpn in self._tls.contexts.names():

@@ -21,7 +21,7 @@ from edge.errors import SetupError
 from edge.server import front_processes
 from edge.server.front_process import FrontConnections, MemoryFiles
 from edge.server.front_processes import FrontProcesses
-from edge.server.link.messages import CertificateFiles, Limit, Release, encode
+from edge.server.link.messages import VERSION, Begin, CertificateFiles, Limit, Release, encode
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.tls import TlsContexts, TlsServer
 from edge.server.wire import Wire, WireContext
@@ -115,6 +115,23 @@ async def test_a_front_goes_on_with_its_certificates_if_others_cannot_be_used(
     front._on_batch(memoryview(encode([sent])))
     assert front._tls.contexts.get("mqtt") is not first
     assert front._tls.contexts.error is None
+    front._files.close()
+
+
+async def test_what_follows_the_begin_at_once_is_used(folder: Path) -> None:
+    """A certificate may be revoked, or limits reloaded, while a front starts."""
+    contexts = TlsContexts(folder, "gw.example", pytest.fail)
+    begin = Begin(VERSION, CertificateFiles(*contexts.read()), msgspec.to_builtins(Limits()), [])
+    issue_server(folder, "gw.example", 1)
+    changed = CertificateFiles(*contexts.read())
+    limits = msgspec.to_builtins(Limits(stalled_time=7.0))
+    front = FrontConnections(lambda _error: None)
+    front._prepare(begin)
+    front._on_batch(memoryview(encode([changed, Limit(limits)])))
+    assert front._files is not None
+    assert front._files.paths.server.read_bytes() == changed.server
+    assert front._context is not None
+    assert front._context.limits.stalled_time == 7.0
     front._files.close()
 
 
