@@ -164,9 +164,10 @@ KINDS: Final = ("xmpp", "mqtt_qos1", "mqtt_qos2")
 end in the event log."""
 
 PARTS: Final = ("handle", "units", "rows", "empty", "whole")
-"""What `repeat_part` repeats: sessions that handle requests, with a store that runs no units; this
-and the units, in groups whose rows are made and not written; this and the rows, not committed; the
-whole with units that do nothing; and the whole."""
+"""The parts of the core of an exchange, as `repeat_part` repeats them: `handle` is sessions that
+handle requests, with a store that runs no units; `units` adds the units, in groups whose rows are
+made and not written; `rows` adds the rows, not committed; `empty` is the whole with units that do
+nothing; `whole` is all."""
 
 SENDERS: Final = 50
 

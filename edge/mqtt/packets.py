@@ -268,7 +268,7 @@ Input: TypeAlias = (
     | Auth
     | Fault
 )
-"""What the bytes of a client are parsed to."""
+"""An item that the parser of a client's bytes returns."""
 
 Packet: TypeAlias = (
     Connect

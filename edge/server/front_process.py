@@ -49,7 +49,7 @@ from edge.server.link.messages import (
     Write,
     decode_from_core,
 )
-from edge.server.socket_side import BACKLOG
+from edge.server.socket_side import BACKLOG, SocketSide
 from edge.server.tls import TlsContexts, TlsServer
 from edge.server.tls_client_hello import ClientHelloReader
 from edge.server.wire import WireContext
@@ -142,9 +142,12 @@ class FrontConnections:
     async def _serve(
         self, wanted: Sequence[Listening], context: WireContext, tls_server: TlsServer
     ) -> None:
+        sides = [
+            socket_side.load(each.module) for each in wanted
+        ]  # may read files, as aiohttp does
         confined = confine()  # before the first byte of a peer is read
-        for place, listening in enumerate(wanted):
-            await self._listen(place, listening, context, tls_server)
+        for place, (side, listening) in enumerate(zip(sides, wanted, strict=True)):
+            await self._listen(place, side, listening, context, tls_server)
         self._loop.call_later(CHECK_TIME, self._check)
         self.link.send(Ready(VERSION, confined))
         gc.freeze()
@@ -179,9 +182,13 @@ class FrontConnections:
         self._bad_certificates += 1
 
     async def _listen(
-        self, place: int, listening: Listening, context: WireContext, tls_server: TlsServer
+        self,
+        place: int,
+        side: SocketSide,
+        listening: Listening,
+        context: WireContext,
+        tls_server: TlsServer,
     ) -> None:
-        side = socket_side.load(listening.module)
         tls_server.add(side.alpn)
 
         def accept() -> asyncio.BaseProtocol:

@@ -23,7 +23,7 @@ from edge.engine.store import events
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import Store
-from edge.errors import SetupError
+from edge.errors import SetupError, StoreError
 from edge.ops.gateway.control import FrontStatus
 from edge.server.link.front_link import FrontLink, LinkedListener
 from edge.server.link.messages import (
@@ -53,10 +53,10 @@ DELAYS: Final = (0.1, 30.0)
 longest."""
 
 MIN_MEMORY: Final = 1_000_000_000
-"""Bytes of memory from which on fronts are used if nothing is configured; each takes some 20 MB."""
+"""Bytes of memory from which on `processes = "auto"` starts front processes; each adds 15 MB."""
 
 MOST: Final = 4
-"""Most fronts if nothing is configured: as many as one core keeps busy."""
+"""Most front processes that `processes = "auto"` starts."""
 
 STEADY_TIME: Final = 60.0
 """Seconds after which the delay begins anew."""
@@ -187,7 +187,11 @@ class FrontProcesses:
         def unit(tx: Transaction) -> None:
             events.append(tx, events.SYSTEM, event)
 
-        self._store.submit(unit, lambda _outcome: None)
+        def answer(outcome: StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                self.refusals.add_store_error(outcome)
+
+        self._store.submit(unit, answer)
 
 
 class FrontProcess:

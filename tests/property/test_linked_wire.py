@@ -119,7 +119,7 @@ class Socket(asyncio.Transport):
 
 
 class Connection:
-    """What the core makes of a wire: it handles as many items as the test lets it."""
+    """The connection of a wire in the core, which handles as many items as the test lets it."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire

@@ -78,8 +78,8 @@ class LinkedHandler:
         self._link.send(Opened(self._number, self._listener, wire.address, wire.direct))
 
     def receive(self, items: Sequence[Any], size: int) -> None:
-        """Pass on the items that ended in `size` bytes of input; of a part of an item, tell the
-        core now and then."""
+        """Pass on the items that ended in `size` bytes of input. Bytes of an incomplete item are
+        reported when they are `SLICE` bytes, or after `REPORT_TIME`."""
         self._unreported += size
         if items or self._is_report_due():
             self._report(items)
@@ -160,7 +160,7 @@ class LinkedHandler:
             self.report_left()
 
     def report_left(self) -> None:
-        """Report how much has left the write buffers, if it waits for that."""
+        """Report how much has left the write buffers, if the core waits for that."""
         if self.is_reporting:
             backlog = self.wire.backlog()
             self.is_reporting = backlog > 0

@@ -84,7 +84,7 @@ class CertificateFiles(msgspec.Struct, array_like=True, tag=11):
 
 
 class Ready(msgspec.Struct, array_like=True, tag=0, gc=False):
-    """The front accepts connections. `confined` says whether it can open no other files."""
+    """The front accepts connections. `confined` says whether the kernel keeps files from it."""
 
     version: int
     confined: bool
@@ -92,7 +92,7 @@ class Ready(msgspec.Struct, array_like=True, tag=0, gc=False):
 
 class Opened(msgspec.Struct, array_like=True, tag=1, gc=False):
     """A peer has connected to a listener: its place in `Begin.listening`, the peer's IP address,
-    what carries the protocol, and whether TLS begins with the first byte."""
+    and whether TLS begins with the first byte."""
 
     connection: Number
     listener: Number
@@ -171,8 +171,8 @@ FromFront: TypeAlias = OfConnection | OfFront
 
 
 class Begin(msgspec.Struct, array_like=True, tag=0):
-    """All that a front needs to begin: the gateway's folder and domain, its limits, and what it
-    listens on."""
+    """All that a front needs to begin: the certificate files, its limits, and what it listens
+    on."""
 
     version: int
     certificates: CertificateFiles

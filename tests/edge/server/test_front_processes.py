@@ -178,7 +178,7 @@ async def test_an_error_in_a_front_ends_one_connection() -> None:
 
 
 REACH = """
-import errno, json, os, socket, sys
+import errno, json, os, resource, socket, sys
 from pathlib import Path
 import edge.server.front_process, edge.server.mqtt.socket_side, edge.server.xmpp.socket_side
 from edge.server.confinement import confine
@@ -203,6 +203,8 @@ print(json.dumps({
     "written": attempt(lambda: (folder / "new").write_bytes(b"")),
     "read": attempt(lambda: (folder / "file").read_bytes()),
     "module": attempt(lambda: Path(os.__file__).read_bytes()),
+    "signalled": attempt(lambda: os.kill(os.getppid(), 0)),
+    "processes": resource.getrlimit(resource.RLIMIT_NPROC),
     "connected": attempt(lambda: socket.create_connection(("127.0.0.1", port)).close()),
 }))
 """
@@ -211,7 +213,8 @@ FOREIGN = ("sqlite3", "aiosqlite", "cryptography", "slixmpp", "edge.engine", "ed
 
 
 def test_a_front_has_no_more_than_it_needs(tmp_path: Path) -> None:
-    """No database, no cryptography but TLS, no files of others, and no connections of its own."""
+    """No database, no cryptography but TLS, no files of others, no processes, signals and
+    connections of its own."""
     (tmp_path / "file").touch()
     command = [sys.executable, "-c", REACH, str(tmp_path), "9"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
@@ -221,6 +224,7 @@ def test_a_front_has_no_more_than_it_needs(tmp_path: Path) -> None:
     assert "edge.xmpp.parser" in modules
     assert [name for name in modules if name.startswith(FOREIGN)] == []
     assert sorted(found["sent"]) == ["a certificate", "its key", "the CA"]
+    assert found["processes"] == [0, 0]
     if not found["confined"]:
         pytest.skip("this kernel has no Landlock")
     assert found["module"] == ""
@@ -228,3 +232,5 @@ def test_a_front_has_no_more_than_it_needs(tmp_path: Path) -> None:
     major, minor = (int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     if (major, minor) >= (6, 7):  # Landlock's version 4
         assert found["connected"] == "EACCES"
+    if (major, minor) >= (6, 12):  # version 6
+        assert found["signalled"] == "EPERM"

@@ -174,7 +174,7 @@ class Link:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self.incoming, self.outgoing, server_hostname="gw.example")
         self.wire = bytearray()
-        """What the client has sent and the server has not read."""
+        """Bytes that the client has sent and the server has not read."""
         self.received = bytearray()
         own = memoryview(bytearray(BUFFER_BYTES))
         self.transport = TlsTransport(
