@@ -1,6 +1,6 @@
 """The composition root of the gateway: start all parts in order, and stop them.
 
-The order of the start: store, event log, uplink, web page, control socket, fronts, `ready` line.
+The order of the start: store, event log, uplink, web page, control socket, endpoints, `ready` line.
 The order of the stop, on SIGTERM or SIGINT: accept no new sessions, end the sessions, commit the
 waiting units, seal the closing event. SIGHUP reloads the configuration (`edge.reload`).
 """
@@ -57,8 +57,8 @@ from edge.ops.gateway.control import DeviceConnections, ProcessStatus, ReloadRep
 from edge.reload import Change, Reloader
 from edge.routing.xmpp.router import Router
 from edge.server.control_server import ControlServer, present_members, state_reader
+from edge.server.endpoints import Endpoint, Endpoints
 from edge.server.front_processes import FrontProcesses, process_count
-from edge.server.fronts import Front, Fronts
 from edge.server.operator_channel import OperatorRequests
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
@@ -178,7 +178,7 @@ def _waiting(folder: Path) -> str:
 
 class _ReloadedParts(NamedTuple):
     server: ServerContext
-    fronts: Fronts
+    endpoints: Endpoints
     web: StatusPage
     centre: UplinkConnection
     sealer: Sealer
@@ -293,25 +293,25 @@ class App:
         refusals = RefusalCounters()
         server = ServerContext(self._folder, settings, store, router.context, refusals)
         server.front_processes = self._create_front_processes(store, refusals)
-        fronts = Fronts(server, self.create_fronts(server, router))
+        endpoints = Endpoints(server, self.create_endpoints(server, router))
         store.on_answered.append(sealer.wake)
         beats = HeartbeatSources(
             store, refusals, clock.run, limits, WriteMeter(store, settings.flash)
         )
         stack.push_async_callback(self._write_closing_event, beats, sealer, backlog)
-        stack.push_async_callback(fronts.stop, STOP_TIME)
+        stack.push_async_callback(endpoints.stop, STOP_TIME)
         self._start_time_tasks(stack, beats, clock, start, router.context.hooks.on_time_off)
-        monitor, state = self._create_monitor(store, fronts, clock)
+        monitor, state = self._create_monitor(store, endpoints, clock)
 
-        connections = partial(_device_connections, fronts, store, clock)
+        connections = partial(_device_connections, endpoints, store, clock)
         web = self._create_web(beats, router, monitor, state, connections)
         stack.push_async_callback(web.stop)
         pages = await self._start_web(web, store, router.context)
         await self._start_control(stack, state, connections, server)
-        addresses = await self._unless_stopped(self._start_fronts(fronts, server, clock))
+        addresses = await self._unless_stopped(self._start_endpoints(endpoints, server, clock))
         if addresses is None:
             return
-        parts = _ReloadedParts(server, fronts, web, centre, sealer, facts)
+        parts = _ReloadedParts(server, endpoints, web, centre, sealer, facts)
         self._enable_reload(stack, parts, lambda: timer.set(clock().service))
         self._start_maintenance(stack, clock, server, state, monitor)
         _tune_interpreter()
@@ -353,7 +353,7 @@ class App:
         self, stack: AsyncExitStack, parts: _ReloadedParts, check_timers: Callable[[], None]
     ) -> None:
         settings, limits = self._settings, self._settings.limits
-        server, fronts, web, centre, sealer, facts = parts
+        server, endpoints, web, centre, sealer, facts = parts
         store = server.store
 
         def on_reloaded(text: bytes) -> None:
@@ -366,7 +366,7 @@ class App:
         prepared = (
             _prepare_descriptors,
             partial(_prepare_disk, self._folder),
-            partial(_prepare_fronts, fronts),
+            partial(_prepare_endpoints, endpoints),
             partial(_prepare_access, settings, store),
             centre.prepare_reload,
             web.prepare_reload,
@@ -421,22 +421,22 @@ class App:
         count = process_count(self._settings.gateway.processes)
         return FrontProcesses(count, self._settings.limits, store, refusals) if count else None
 
-    def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
-        """Return the fronts that the configuration asks for."""
+    def create_endpoints(self, server: ServerContext, router: Router) -> list[Endpoint]:
+        """Return the endpoints that the configuration asks for."""
         settings = self._settings
-        fronts: list[Front] = []
+        endpoints: list[Endpoint] = []
         if settings.listen or settings.listen_tls:
-            fronts.append(XmppListener(server, router, settings.listen, settings.listen_tls))
+            endpoints.append(XmppListener(server, router, settings.listen, settings.listen_tls))
         if settings.has_mqtt:
-            fronts += self._create_mqtt_fronts(server)
+            endpoints += self._create_mqtt_endpoints(server)
         if settings.component is not None:
             # imported late: slixmpp's streams take memory
             from edge.server.xmpp.component.component import Component
 
-            fronts.append(Component(server, router, settings.component, self._warn, self._fail))
-        return fronts
+            endpoints.append(Component(server, router, settings.component, self._warn, self._fail))
+        return endpoints
 
-    def _create_mqtt_fronts(self, server: ServerContext) -> Iterator[Front]:
+    def _create_mqtt_endpoints(self, server: ServerContext) -> Iterator[Endpoint]:
         # imported late: without MQTT they take no memory
         from edge.server.mqtt.listener import MqttListener, WebSocketListener
         from edge.server.mqtt.traffic import Traffic
@@ -449,12 +449,12 @@ class App:
             yield WebSocketListener(server, settings.listen_mqtt_ws, (), traffic)
 
     def _create_monitor(
-        self, store: Store, fronts: Fronts, clock: Clock
+        self, store: Store, endpoints: Endpoints, clock: Clock
     ) -> tuple[HealthMonitor, Callable[[], ProcessStatus]]:
         """Return the health monitor, and the function that returns the state of the process."""
         monitor = HealthMonitor(self._folder, self._settings, store, lambda: state(), self._warn)
         limits = self._settings.limits
-        state = state_reader(limits, clock, fronts, lambda: monitor.store_error)
+        state = state_reader(limits, clock, endpoints, lambda: monitor.store_error)
         return monitor, state
 
     def _create_web(
@@ -507,14 +507,14 @@ class App:
 
         store.before_commit = observe if observers else lambda _tx: None
 
-    async def _start_fronts(
-        self, fronts: Fronts, server: ServerContext, clock: Clock
+    async def _start_endpoints(
+        self, endpoints: Endpoints, server: ServerContext, clock: Clock
     ) -> list[tuple[str, Address]]:
         """Accept devices and return the addresses; renew a certificate that is due.
 
         This comes before the health is judged, so that an expired certificate is not a failure.
         """
-        addresses = await fronts.start()  # fails if the present certificate cannot be read
+        addresses = await endpoints.start()  # fails if the present certificate cannot be read
         if server.tls is not None:
             gateway, now = self._settings.gateway, clock().wall
             await background_tasks.check_certificates(
@@ -530,14 +530,14 @@ class App:
         server: ServerContext,
     ) -> None:
         """Open the control socket; the gateway also works without it."""
-        store, fronts = server.store, server.front_processes
+        store, processes = server.store, server.front_processes
         control = ControlServer(
             self._folder,
             state,
             connections,
             self._reload,
             lambda queue: store.run(partial(present_members, queue=queue)),
-            frozenset if fronts is None else fronts.ids,
+            frozenset if processes is None else processes.ids,
             OperatorRequests(self._folder, server.engine, store, server.outputs),
         )
         stack.callback(control.stop)
@@ -552,7 +552,7 @@ class App:
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]
     ) -> list[tuple[str, Address]] | None:
-        """Wait for the fronts to start; return `None` if the gateway is stopped first."""
+        """Wait for the endpoints to start; return `None` if the gateway is stopped first."""
         started = asyncio.create_task(starting)
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -647,11 +647,13 @@ class App:
                 self._fail(StoreError(text))
 
 
-async def _device_connections(fronts: Fronts, store: Store, clock: Clock) -> DeviceConnections:
+async def _device_connections(
+    endpoints: Endpoints, store: Store, clock: Clock
+) -> DeviceConnections:
     seen: dict[str, int] = {}
     with suppress(StoreError):  # then the times in the database are shown
         seen = await store.run(last_seen.unsaved)
-    return DeviceConnections(sessions=fronts.connected_sessions(clock().wall), seen=seen)
+    return DeviceConnections(sessions=endpoints.connected_sessions(clock().wall), seen=seen)
 
 
 def _share_arena() -> None:
@@ -691,8 +693,8 @@ async def _prepare_disk(folder: Path, target: Config) -> Change:
     return Change()
 
 
-async def _prepare_fronts(fronts: Fronts, _target: Config) -> Change:
-    use = fronts.prepare_reload()
+async def _prepare_endpoints(endpoints: Endpoints, _target: Config) -> Change:
+    use = endpoints.prepare_reload()
 
     async def apply() -> None:
         use()

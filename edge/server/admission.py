@@ -1,4 +1,4 @@
-"""Admission of connections and sessions: limits on their numbers, which count those of all fronts.
+"""Admission of connections and sessions: limits on their numbers, for all endpoints together.
 
 A connection is a socket. A session may outlive its connection: it is detached then, and ended if
 its place is needed.
@@ -42,7 +42,7 @@ Group = dict[int, AdmittedSession]
 
 
 class Admission:
-    """The unauthenticated connections and the sessions of all fronts.
+    """The unauthenticated connections and the sessions of all endpoints.
 
     Attributes:
         unauthenticated: the connections without a session.

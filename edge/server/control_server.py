@@ -35,7 +35,7 @@ from edge.ops.gateway.control import (
     QueueAttendance,
     ReloadReport,
 )
-from edge.server.fronts import Fronts
+from edge.server.endpoints import Endpoints
 from edge.server.operator_channel import ItemListener, OperatorRequests, read_listen
 from edge.server.transports import unlink
 
@@ -55,7 +55,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 def state_reader(
     limits: Limits,
     clock: Clock,
-    fronts: Fronts,
+    endpoints: Endpoints,
     store_error: Callable[[], str | None],
 ) -> Callable[[], ProcessStatus]:
     """Return a function that returns the state of the process.
@@ -77,17 +77,17 @@ def state_reader(
             service=now.service,
             uptime=asyncio.get_running_loop().time() - started,
             synchronised=now.synchronised,
-            used=fronts.used(),
+            used=endpoints.used(),
             limits=msgspec.to_builtins(limits),
             sessions=Counter(
                 f"{each.protocol} {each.transport}".rstrip()
-                for each in fronts.connected_sessions(now.wall)
+                for each in endpoints.connected_sessions(now.wall)
             ),
-            accepts_devices=fronts.up,
-            fronts=fronts.processes,
+            accepts_devices=endpoints.up,
+            fronts=endpoints.processes,
             store_error=store_error(),
-            certificate_error=fronts.certificate_error,
-            link_error=fronts.link_error,
+            certificate_error=endpoints.certificate_error,
+            link_error=endpoints.link_error,
         )
 
     return read_state

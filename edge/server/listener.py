@@ -12,7 +12,7 @@ from edge.config.load import Address
 from edge.ops.gateway.control import ConnectedSession
 from edge.ops.machine.listen_error import listen_error
 from edge.server import socket_side
-from edge.server.fronts import Front
+from edge.server.endpoints import Endpoint
 from edge.server.registry import Registry
 from edge.server.server_context import ServerContext
 from edge.server.session import Session
@@ -43,9 +43,9 @@ class Listen(NamedTuple):
     only_tls: bool = False
 
 
-class Listener(Front, Generic[S]):
-    """A front whose devices connect to listening sockets, in this process or in front processes; a
-    protocol adds the connections.
+class Listener(Endpoint, Generic[S]):
+    """An endpoint whose devices connect to listening sockets, in this process or in front
+    processes; a protocol adds the connections.
 
     Attributes:
         sockets: the module that has the protocol's `SocketSide`.
@@ -131,7 +131,7 @@ class Listener(Front, Generic[S]):
         return any(server.is_serving() for server in self._servers)
 
     def used(self) -> dict[str, int]:
-        """Return how much of each limit is in use (`Front.used`)."""
+        """Return how much of each limit is in use (`Endpoint.used`)."""
         context, sessions = self._context, self._registry.sessions()
         unauthenticated = context.admission.unauthenticated
         _, per_source = context.admission.largest_groups()

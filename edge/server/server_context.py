@@ -1,4 +1,4 @@
-"""The state that the fronts of the gateway, their connections and their sessions share."""
+"""The state that the endpoints of the gateway, their connections and their sessions share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ServerContext:
         engine: what the features have registered, and their configuration.
         outputs: the receivers of what committed units of work send.
         admission: the limits on the numbers of connections and sessions.
-        tls: the server's side of TLS, if a front uses it (`prepare_logins`).
+        tls: the server's side of TLS, if an endpoint uses it (`prepare_logins`).
         front_processes: the processes that have the sockets of devices, unless this one has them.
         decoy_secret: makes credentials for accounts that do not exist.
         paused_connections: number of connections paused by their rate limit.
@@ -96,7 +96,7 @@ class ServerContext:
         store.on_answered.append(self.flush)
 
     async def prepare_logins(self, alpn: str) -> TlsServer:
-        """Load the certificate and what is known of earlier logins, if no front has done so before.
+        """Load the certificate and what is known of earlier logins, unless an endpoint has done so.
 
         `alpn` is the protocol of connections that begin with TLS.
 
@@ -120,8 +120,8 @@ class ServerContext:
         return self.tls
 
     def refresh_certificates(self) -> None:
-        """Let front processes use changed certificate files for the next handshake. Without front
-        processes, each handshake looks at the files itself."""
+        """Let front processes use changed certificate files for the next handshake. Without them,
+        each handshake looks at the files itself."""
         if self.front_processes is not None and self.tls is not None:
             self.tls.contexts.refresh()
 

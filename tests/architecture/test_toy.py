@@ -14,7 +14,7 @@ import edge
 from tests import toy
 
 FOLDER = Path(toy.__file__).parent
-PROTOCOL = ("codec", "front", "requests")
+PROTOCOL = ("codec", "listener", "requests")
 """The modules of the protocol; the others run and test it."""
 
 ALLOWED = re.compile(

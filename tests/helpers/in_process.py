@@ -19,7 +19,7 @@ from edge.engine.store import database
 from edge.engine.store.group_commit import Store, UnitLimits
 from edge.engine.time.clock import Clock
 from edge.routing.xmpp.router import Router
-from edge.server.fronts import Fronts
+from edge.server.endpoints import Endpoints
 from edge.server.mqtt.listener import MqttListener
 from edge.server.mqtt.traffic import Traffic
 from edge.server.refusal_counters import RefusalCounters
@@ -37,7 +37,7 @@ class InProcessGateway(NamedTuple):
     refusals: RefusalCounters
     port: int
     context: ServerContext
-    fronts: Fronts
+    endpoints: Endpoints
     listener: XmppListener
     mqtt: Address
 
@@ -88,13 +88,13 @@ async def in_process(
     context = ServerContext(gateway.folder, settings, store, router.context, refusals)
     listener = XmppListener(context, router, settings.listen, settings.listen_tls)
     mqtt = MqttListener(context, settings.listen_mqtt, [], Traffic())
-    fronts = Fronts(context, [listener, mqtt])
-    places = dict(reversed(await fronts.start()))
+    endpoints = Endpoints(context, [listener, mqtt])
+    places = dict(reversed(await endpoints.start()))
     try:
         port, at = places["xmpp"].port, places["mqtt"]
         yield InProcessGateway(
-            gateway, store, router, refusals, port, context, fronts, listener, at
+            gateway, store, router, refusals, port, context, endpoints, listener, at
         )
     finally:
-        await fronts.stop(5.0)
+        await endpoints.stop(5.0)
         await store.close()

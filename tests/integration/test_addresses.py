@@ -51,7 +51,7 @@ async def test_sessions_are_limited_per_address(tmp_path: Path) -> None:
         assert await refused(three) == "resource-constraint"
         async with await gateway.bind_session("four", from_=ELSEWHERE) as four:
             assert (await four.iq("get", PING)).get("type") == "result"
-            used = gateway.fronts.used()
+            used = gateway.endpoints.used()
             assert (used["sessions"], used["sessions_per_address"]) == (3, 2)
         async with await gateway.bind_session("one") as replacement:
             assert await one.closed() == "conflict", "it replaces a session of its account"
@@ -121,7 +121,7 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
         await until_waiting(gateway, one)
         async with await gateway.log_in("one", from_=ELSEWHERE) as moved:
             assert (await moved.resume(token, 0)).tag == f"{SM}resumed"
-            assert gateway.fronts.used()["sessions_per_address"] == 1
+            assert gateway.endpoints.used()["sessions_per_address"] == 1
             async with await gateway.bind_session("three"):
                 moved.cut()
                 await until_waiting(gateway, one)
@@ -137,7 +137,7 @@ async def test_a_resumed_session_counts_for_its_new_address(tmp_path: Path) -> N
 
 async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> None:
     async with in_process(tmp_path, *NAMES) as gateway:
-        assert set(gateway.fronts.used().values()) == {0}
+        assert set(gateway.endpoints.used().values()) == {0}
         async with (
             await gateway.bind_session("one") as one,
             await gateway.log_in("two") as two,
@@ -146,7 +146,7 @@ async def test_usage_is_reported_by_the_name_of_its_limit(tmp_path: Path) -> Non
             await unauthenticated.element()
             await one.enable()
             assert (await one.iq("get", PING)).get("type") == "result"
-            used = gateway.fronts.used()
+            used = gateway.endpoints.used()
             assert used["sessions"] == used["sessions_per_account"] == 1
             assert (used["unauthenticated"], used["unauthenticated_per_address"]) == (2, 1)
             assert used["unacknowledged_bytes"] == used["unacknowledged_total_bytes"] > 0

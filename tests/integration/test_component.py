@@ -25,7 +25,7 @@ from edge.errors import ConfigError
 from edge.features.accounts.store import accounts
 from edge.features.eventlog import service as eventlog
 from edge.routing.xmpp.router import Router
-from edge.server.fronts import Fronts
+from edge.server.endpoints import Endpoints
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.server_context import ServerContext
 from edge.server.xmpp.component import dispatcher
@@ -73,7 +73,7 @@ class Site:
         context = ServerContext(folder, settings, store, self.router.context, self.refusals)
         assert settings.component is not None
         self.component = Component(context, self.router, settings.component, warn, fail)
-        self.fronts = Fronts(context, [self.component])
+        self.endpoints = Endpoints(context, [self.component])
 
     def _keep_lost(self, found: Iterable[NewEvent]) -> None:
         for event in found:
@@ -88,7 +88,7 @@ class Site:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await self.fronts.stop(2)
+            await self.endpoints.stop(2)
             assert self.faults == []
 
     async def next_warning(self) -> str:
@@ -271,7 +271,7 @@ async def test_one_user_takes_only_the_sessions_of_one_account(site: Site, link:
         while (await link.element()).get("type") == "get":
             pass  # the gateway asks older sessions whether they are connected
     assert await site.sessions() == 4
-    assert site.fronts.used()["sessions_per_account"] == 3
+    assert site.endpoints.used()["sessions_per_account"] == 3
     found = [one.resource for one in site.component.connected_sessions(0)]
     assert found == ["x", "17", "18", "19"]
 
@@ -414,7 +414,7 @@ async def test_an_unreadable_secret_is_a_configuration_error(
         site.secret.write_bytes(content)
     with pytest.raises(ConfigError, match=r"xmpp\.component_secret"):
         await site.component.start()
-    await site.fronts.stop(1)
+    await site.endpoints.stop(1)
 
 
 async def test_stanzas_of_a_unit_reach_only_connected_peers(site: Site, link: Link) -> None:

@@ -23,7 +23,7 @@ async def answers(client: Client, count: int) -> list[int]:
 
 async def until_paused(gateway: InProcessGateway, connections: int = 1) -> None:
     async with asyncio.timeout(WAIT_S):
-        while gateway.fronts.used()["paused"] != connections:  # noqa: ASYNC110 - no event
+        while gateway.endpoints.used()["paused"] != connections:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
 
 

@@ -18,7 +18,7 @@ from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.relayed import relayed
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 from tests.toy.client import ToyClient
-from tests.toy.front import ToyListener
+from tests.toy.listener import ToyListener
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 NAMES = ("slow", "flood", "meter", "valve")
@@ -224,7 +224,7 @@ async def test_a_flood_does_not_end_a_session_without_stream_management(tmp_path
             await gateway.bind_session("meter") as meter,
         ):
             sent, returned = 0, 0
-            while not (returned and gateway.fronts.used()["send_buffer"]):
+            while not (returned and gateway.endpoints.used()["send_buffer"]):
                 flood.send(chat_message("flood", 0, slow.full, 9000) * 10)
                 sent, returned = sent + 10, returned + len(await returned_ids(flood))
             meter.send(chat_message("meter", 0, slow.full, 9000))
@@ -276,9 +276,9 @@ async def test_the_limit_of_all_sessions_ends_none_of_them(tmp_path: Path) -> No
             for client in slow:
                 flood.send(chat_message("flood", 0, client.full, 4000) * 20)
             returned = await returned_ids(flood)
-            assert 0 < gateway.fronts.used()["unacknowledged_total_bytes"] <= total
+            assert 0 < gateway.endpoints.used()["unacknowledged_total_bytes"] <= total
             assert len(returned) > 100
-            assert gateway.fronts.used()["sessions"] == 13
+            assert gateway.endpoints.used()["sessions"] == 13
         for client in slow:
             client.cut()
 

@@ -17,7 +17,7 @@ from tests.helpers.live_workers import Worker, present, publish, take_message, t
 from tests.helpers.pubsub import EVENT, element, form, options
 from tests.helpers.shared_subscriptions import NODE
 from tests.toy.client import SERVICE, WAIT_S, ToyClient
-from tests.toy.front import ToyListener
+from tests.toy.listener import ToyListener
 
 AT_NODE = f"{SERVICE}/{NODE}"
 SHARE = "$share/pool/plant/#"

@@ -1,4 +1,4 @@
-"""Run the gateway of a folder with the toy beside the configured fronts."""
+"""Run the gateway of a folder with the toy beside the configured endpoints."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edge.app import App
 from edge.config import load
 from edge.journal import Journal
 from edge.routing.xmpp.router import Router
-from edge.server.fronts import Front
+from edge.server.endpoints import Endpoint
 from edge.server.server_context import ServerContext
-from tests.toy.front import ToyListener
+from tests.toy.listener import ToyListener
 
 
 class ToyApp(App):
-    def create_fronts(self, server: ServerContext, router: Router) -> list[Front]:
-        return [*super().create_fronts(server, router), ToyListener(server)]
+    def create_endpoints(self, server: ServerContext, router: Router) -> list[Endpoint]:
+        return [*super().create_endpoints(server, router), ToyListener(server)]
 
 
 def _main(folder: Path) -> None:

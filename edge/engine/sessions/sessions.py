@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 WITHOUT_SESSION: Final = 0
 """The generation (session number) for messages to addresses that have no session here, such as
-users of another server. A front that reaches them attaches itself under this generation."""
+users of another server. An endpoint that reaches them attaches itself under this generation."""
 
 _BIND: Final = """
 INSERT INTO temp.sessions (

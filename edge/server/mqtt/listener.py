@@ -17,7 +17,7 @@ from edge.server.wire import Wire
 
 
 class MqttListener(Listener[MqttSession]):
-    """The front for devices by MQTT.
+    """The endpoint for devices by MQTT.
 
     Args:
         listen: the addresses for connections with or without TLS.
@@ -55,7 +55,7 @@ class MqttListener(Listener[MqttSession]):
 
 
 class WebSocketListener(MqttListener):
-    """The front for devices by MQTT over WebSocket, with or without TLS on each port."""
+    """The endpoint for devices by MQTT over WebSocket, with or without TLS on each port."""
 
     sockets = "edge.server.mqtt.websocket"  # imported only where it is used: it takes 13 MB
     alpn = "http/1.1"

@@ -17,7 +17,7 @@ from edge.xmpp.transfer import StreamReceiver
 
 
 class XmppListener(Listener[XmppSession]):
-    """The front for devices by XMPP, with STARTTLS and with direct TLS (XEP-0368).
+    """The endpoint for devices by XMPP, with STARTTLS and with direct TLS (XEP-0368).
 
     Args:
         listen: the addresses for connections that begin in plain text.

@@ -21,7 +21,7 @@ from edge.errors import ConfigError, StoreError
 from edge.features.presence.xmpp import component_presence
 from edge.ops.gateway.control import ConnectedSession
 from edge.routing.xmpp.router import Router
-from edge.server.fronts import Front
+from edge.server.endpoints import Endpoint
 from edge.server.server_context import ServerContext
 from edge.server.xmpp.component.dispatcher import Dispatcher
 from edge.server.xmpp.component.link import Link, LinkLost
@@ -42,8 +42,8 @@ START_EXTENSION: Final = 2 * MAX_WAIT
 """Seconds by which each failed attempt to connect extends systemd's time-out for the start."""
 
 
-class Component(Front):
-    """The front for the users of another XMPP server, over a link to it.
+class Component(Endpoint):
+    """The endpoint for the users of another XMPP server, over a link to it.
 
     Args:
         address: the address of the server.
@@ -114,7 +114,7 @@ class Component(Front):
         return None if self._first_attached.is_set() else "it has not accepted the gateway yet"
 
     def used(self) -> dict[str, int]:
-        """Return nothing: a component has no limits beside those that all fronts share."""
+        """Return nothing: a component has no limits beside those that all endpoints share."""
         return {}
 
     def connected_sessions(self, _wall: int) -> list[ConnectedSession]:

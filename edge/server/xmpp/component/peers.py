@@ -3,7 +3,7 @@
 A component does not learn of every log-out, so when there are too many sessions, of one account or
 of all, the one that has been silent longest is removed. Peers that may use the gateway's services
 are trusted; all others are limited separately and never displace trusted ones. A peer with stanzas
-in flight is not removed. The limits count the sessions of all fronts.
+in flight is not removed. The limits count the sessions of all endpoints.
 """
 
 from __future__ import annotations

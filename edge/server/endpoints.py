@@ -1,7 +1,7 @@
-"""The fronts of the gateway: the ways by which devices reach it. Any number of them run side by
+"""The endpoints of the gateway: the ways by which devices reach it. Any number of them run side by
 side, of the same protocol or of several.
 
-A front has its connections and sessions; what it shares with the others is in `ServerContext`.
+An endpoint has its connections and sessions; what it shares with the others is in `ServerContext`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from edge.server.external_changes import ExternalChanges
 from edge.server.server_context import ServerContext
 
 
-class Front(Protocol):
-    """A front, such as the listening sockets of a protocol or the link to another server."""
+class Endpoint(Protocol):
+    """An endpoint, such as the listening sockets of a protocol or the link to another server."""
 
     async def start(self) -> list[tuple[str, Address]]:
         """Begin to serve devices; return the addresses, with their names in the `ready` line.
 
-        Raises `ConfigError` or `SetupError` if the front cannot serve.
+        Raises `ConfigError` or `SetupError` if the endpoint cannot serve.
         """
 
     @property
@@ -32,14 +32,14 @@ class Front(Protocol):
 
     @property
     def link_error(self) -> str | None:
-        """Return why there is no link to another server, if the front needs one."""
+        """Return why there is no link to another server, if the endpoint needs one."""
         return None
 
     def used(self) -> dict[str, int]:
         """Return how much of each limit is in use, by the name of the limit's option.
 
-        Of a limit that the fronts share, this is the use by all. A limit on each session has the
-        value of the front's session that uses most of it.
+        Of a limit that the endpoints share, this is the use by all. A limit on each session has the
+        value of the endpoint's session that uses most of it.
         """
 
     def connected_sessions(self, wall: int) -> list[ConnectedSession]:
@@ -59,30 +59,30 @@ class Front(Protocol):
         """End the sessions and close; wait at most `patience` seconds for them."""
 
 
-class Fronts:
-    """All fronts of the gateway, as one."""
+class Endpoints:
+    """All endpoints of the gateway, as one."""
 
-    def __init__(self, context: ServerContext, fronts: Sequence[Front]) -> None:
+    def __init__(self, context: ServerContext, endpoints: Sequence[Endpoint]) -> None:
         self._context = context
-        self._fronts = fronts
+        self._endpoints = endpoints
         self._changes = ExternalChanges(context)
 
     async def start(self) -> list[tuple[str, Address]]:
-        """Start one front after the other; return the addresses of all.
+        """Start one endpoint after the other; return the addresses of all.
 
-        Raises what `Front.start` raises; `stop` must be called even then.
+        Raises what `Endpoint.start` raises; `stop` must be called even then.
         """
         addresses: list[tuple[str, Address]] = []
-        for front in self._fronts:
-            addresses += await front.start()
+        for endpoint in self._endpoints:
+            addresses += await endpoint.start()
         if self._context.front_processes is not None:
             await self._context.front_processes.start()
         return addresses
 
     @property
     def up(self) -> bool:
-        """Return whether devices can connect to each front."""
-        return all(front.up for front in self._fronts)
+        """Return whether devices can connect to each endpoint."""
+        return all(endpoint.up for endpoint in self._endpoints)
 
     @property
     def processes(self) -> list[FrontStatus]:
@@ -93,7 +93,9 @@ class Fronts:
     @property
     def link_error(self) -> str | None:
         """Return why links to other servers are missing, if one is."""
-        errors = [error for front in self._fronts if (error := front.link_error) is not None]
+        errors = [
+            error for endpoint in self._endpoints if (error := endpoint.link_error) is not None
+        ]
         return "; ".join(errors) if errors else None
 
     @property
@@ -108,8 +110,8 @@ class Fronts:
         number of connections that are paused by their rate limit.
         """
         used: dict[str, int] = {}
-        for front in self._fronts:
-            for name, figure in front.used().items():
+        for endpoint in self._endpoints:
+            for name, figure in endpoint.used().items():
                 used[name] = max(used.get(name, 0), figure)
         waiting, admission = self._context.store.waiting, self._context.admission
         per_account, _ = admission.largest_groups()
@@ -122,15 +124,17 @@ class Fronts:
 
     def connected_sessions(self, wall: int) -> list[ConnectedSession]:
         """Return the sessions of devices; `wall` is the present time in ms since 1970."""
-        return [session for front in self._fronts for session in front.connected_sessions(wall)]
+        return [
+            session for endpoint in self._endpoints for session in endpoint.connected_sessions(wall)
+        ]
 
     def prepare_reload(self) -> Callable[[], None]:
-        """Prepare certificates and fronts for a reload; return a function that applies it.
+        """Prepare certificates and endpoints for a reload; return a function that applies it.
 
         Raises `FieldpostError`.
         """
         prepared = [self._context.prepare_reload()]
-        prepared += [front.prepare_reload() for front in self._fronts]
+        prepared += [endpoint.prepare_reload() for endpoint in self._endpoints]
         if (processes := self._context.front_processes) is not None:
             prepared.append(lambda: processes.set_limits(self._context.settings.limits))
 
@@ -141,9 +145,9 @@ class Fronts:
         return apply
 
     async def stop(self, patience: float) -> None:
-        """Stop accepting on all fronts, then end all sessions; wait at most `patience` seconds.
+        """Stop accepting on all endpoints, then end all sessions; wait at most `patience` seconds.
 
-        A front that fails keeps no other from closing; its exception is raised at the end.
+        An endpoint that fails keeps no other from closing; its exception is raised at the end.
         """
         self._changes.stop()
         self._context.lifecycle.stop()
@@ -151,13 +155,13 @@ class Fronts:
             stack.callback(self._context.close)
             stack.push_async_callback(self._end_processes)
             stack.push_async_callback(self._close, patience)
-            for front in self._fronts:
-                stack.callback(front.stop_accepting)
+            for endpoint in self._endpoints:
+                stack.callback(endpoint.stop_accepting)
             if self._context.front_processes is not None:
                 stack.callback(self._context.front_processes.stop_accepting)
 
     async def _close(self, patience: float) -> None:
-        closing = (front.close(patience) for front in self._fronts)
+        closing = (endpoint.close(patience) for endpoint in self._endpoints)
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if outcome is not None:
                 raise outcome

@@ -1,4 +1,4 @@
-"""Fronts side by side in one gateway: two listeners, and a listener beside another protocol."""
+"""Endpoints side by side in one gateway: two listeners, and a listener beside another protocol."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from edge.config.load import Address
-from edge.server.fronts import Fronts
+from edge.server.endpoints import Endpoints
 from edge.server.xmpp.listener import XmppListener
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, bind_session, log_in
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.processes import start
 from tests.helpers.xmpp import CLIENT, Client, Closed, condition
 from tests.toy.client import ToyClient
-from tests.toy.front import ToyListener
+from tests.toy.listener import ToyListener
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 BIND = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>{}</resource></bind>"
@@ -141,7 +141,7 @@ async def test_another_protocol_shares_the_limits_of_log_ins(tmp_path: Path) -> 
     assert [(e["text"], e["tags"]["account"]) for e in failed] == [("wrong password", "cam1")]
 
 
-class FailingFront(XmppListener):
+class FailingEndpoint(XmppListener):
     def stop_accepting(self) -> None:
         super().stop_accepting()
         raise OSError("cannot stop accepting")
@@ -155,12 +155,12 @@ async def test_a_front_that_fails_keeps_no_other_from_closing(tmp_path: Path) ->
     async with in_process(tmp_path, "cam1") as gateway:
         context = gateway.context
         toy = ToyListener(context)
-        failing = [FailingFront(context, gateway.router, [], []) for _ in range(2)]
-        fronts = Fronts(context, [failing[0], toy, failing[1]])
-        ((_, address),) = await fronts.start()
+        failing = [FailingEndpoint(context, gateway.router, [], []) for _ in range(2)]
+        endpoints = Endpoints(context, [failing[0], toy, failing[1]])
+        ((_, address),) = await endpoints.start()
         client = await ToyClient.begin(address, "cam1")
         with pytest.raises(OSError, match="cannot close"):
-            await fronts.stop(WAIT_S)
+            await endpoints.stop(WAIT_S)
         assert await client.line() == ["end", "SHUTDOWN"]
         await client.close()
         assert not toy.up
