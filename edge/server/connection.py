@@ -140,7 +140,8 @@ class Connection(ABC, Generic[T, S]):
         )
 
     def stall(self) -> None:
-        """Wait: `_must_wait` asks the wire."""
+        """Want no input, because the peer does not read; `resume_reading` ends that."""
+        self._wire.want(False)
 
     def note_left(self) -> None:
         """Record what has left the write buffers."""

@@ -66,6 +66,7 @@ from tests.fuzz.fuzz_mqtt_session import (
     _HereExecutor,
     _loop,
     _Store,
+    settle,
 )
 from tests.helpers.mqtt_packets import PACKETS
 from tests.helpers.parser_corpus import HEADER, STREAMS
@@ -169,16 +170,7 @@ class _Site:
 
     async def settle(self) -> None:
         """Wait until the gateway has nothing more to do; raise what it has raised."""
-        before = -1
-        while before != self._store.submitted and not self._errors:
-            done = _loop().create_future()
-            self._store.submit(lambda _tx: None, done.set_result)
-            before = self._store.submitted
-            await done
-            for _ in range(5):  # callbacks of callbacks
-                await asyncio.sleep(0.0)
-        if self._errors:
-            raise self._errors[0]
+        await settle(self._store, self._errors)
         self.link.batches._messages.clear()
 
     def check_ended(self) -> None:

@@ -370,6 +370,20 @@ def _is_refusal(packet: Packet | Fault) -> TypeGuard[PubRec]:
     return isinstance(packet, PubRec) and packet.reason >= FAILURE
 
 
+async def settle(store: _Store, errors: list[BaseException]) -> None:
+    """Wait until a gateway has nothing more to do; raise the first of its errors."""
+    before = -1
+    while before != store.submitted and not errors:
+        done = _loop().create_future()
+        store.submit(lambda _tx: None, done.set_result)
+        before = store.submitted
+        await done
+        for _ in range(5):  # callbacks of callbacks
+            await asyncio.sleep(0.0)
+    if errors:
+        raise errors[0]
+
+
 class _Site:
     """A gateway during one input."""
 
@@ -420,16 +434,7 @@ class _Site:
 
     async def settle(self) -> None:
         """Wait until the gateway has nothing more to do; raise what it has raised."""
-        before = -1
-        while before != self._store.submitted and not self._errors:
-            done = _loop().create_future()
-            self._store.submit(lambda _tx: None, done.set_result)
-            before = self._store.submitted
-            await done
-            for _ in range(5):  # callbacks of callbacks
-                await asyncio.sleep(0.0)
-        if self._errors:
-            raise self._errors[0]
+        await settle(self._store, self._errors)
         for client in self.clients.values():
             client.check_answered()
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from edge.errors import StoreBusy
+from edge.server.mqtt.connection import MqttConnection
+from edge.server.wire import SocketWire
 from tests.helpers.gateway import NO_RATE_LIMITS
 from tests.helpers.in_process import InProcessGateway, in_process
+from tests.helpers.mqtt import MqttClient
 from tests.helpers.relayed import relayed
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
 from tests.toy.client import ToyClient
@@ -323,3 +326,21 @@ async def test_excess_messages_are_counted_if_the_store_is_busy(tmp_path: Path) 
             assert gateway.refusals.take()["returned"] == 1
         meter.send(chat_message("meter", SHARE, BARE))
         assert numbers_of("meter", await read_messages(slow, SHARE + 1)) == list(range(SHARE + 1))
+
+
+async def test_a_client_that_is_not_read_is_not_silent(tmp_path: Path) -> None:
+    """While it does not read, it is not read either, and its signs of life wait in the socket."""
+    async with in_process(tmp_path, "cam1") as gateway:
+        client = await MqttClient.connect(gateway.mqtt, "cam1")
+        (connection,) = gateway.endpoints._endpoints[1]._registry._connections  # type: ignore[attr-defined]
+        assert isinstance(connection, MqttConnection)
+        wire = connection._wire
+        assert isinstance(wire, SocketWire)
+        connection._keep_alive = -1.0
+        closed = []
+        for change in (wire.pause_writing, wire.resume_writing):
+            change()
+            connection._check_keep_alive()
+            closed.append(connection.closed)
+        assert closed == [False, True]
+        await client.close()
