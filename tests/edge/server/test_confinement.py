@@ -1,4 +1,4 @@
-"""The name and the rank for the kernel of a front process."""
+"""The name of a front process, and that the kernel ends it before its parent."""
 
 from __future__ import annotations
 
