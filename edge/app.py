@@ -39,7 +39,7 @@ from edge.engine.sessions import durable_sessions
 from edge.engine.store import database, events, meta, space
 from edge.engine.store.database import Transaction
 from edge.engine.store.events import NewEvent
-from edge.engine.store.group_commit import Store, UnitLimits
+from edge.engine.store.group_commit import SHORT_GROUPS, Store, UnitLimits
 from edge.engine.time import clock_store, timers
 from edge.engine.time.clock import Clock, MachineClocks
 from edge.engine.time.timers import Timer
@@ -419,7 +419,10 @@ class App:
         self, store: Store, refusals: RefusalCounters
     ) -> FrontProcesses | None:
         count = process_count(self._settings.gateway.processes)
-        return FrontProcesses(count, self._settings.limits, store, refusals) if count else None
+        if not count:
+            return None
+        store.group_limits = SHORT_GROUPS
+        return FrontProcesses(count, self._settings.limits, store, refusals)
 
     def create_endpoints(self, server: ServerContext, router: Router) -> list[Endpoint]:
         """Return the endpoints that the configuration asks for."""

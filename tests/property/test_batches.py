@@ -121,6 +121,16 @@ def test_a_list_has_few_messages() -> None:
         decode_from_front(encode(messages))
 
 
+async def test_a_full_list_is_written_before_the_turn_ends() -> None:
+    sender = Batches(lambda _data: None, lambda _is_paused: None, lambda _error: None)
+    transport = Transport(sender)
+    for number in range(MAX_MESSAGES + 1):
+        sender.send(Lost(number))
+    assert len(transport.written) == 1
+    await asyncio.sleep(0)
+    assert len(transport.written) == 2
+
+
 @given(st.binary(min_size=4, max_size=200), CUTS)
 def test_other_bytes_end_the_link_with_a_fault(garbage: bytes, cuts: list[int]) -> None:
     async def run() -> Receiver:

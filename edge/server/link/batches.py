@@ -1,7 +1,8 @@
 """Lists of messages over a stream socket, each as four bytes of length and MessagePack.
 
-All messages of one turn of the event loop, or of one commit, are one write. While the other side
-does not read, the owner is told to pause; a list is never split.
+The messages of one turn of the event loop, or of one commit, are one write, or several so that the
+other side begins with the first. While it does not read, the owner is told to pause; a list is
+never split.
 """
 
 from __future__ import annotations
@@ -118,8 +119,11 @@ class Batches(asyncio.BufferedProtocol):
     # Sending
 
     def send(self, message: Any) -> None:
-        """Send a message with the others of this turn."""
+        """Send a message with the others of this turn, or with as many as a list has at most."""
         self._messages.append(message)
+        if len(self._messages) >= MAX_MESSAGES:
+            self.flush()
+            return
         if self._is_scheduled:
             return
         if self._is_eager and self._loop.time() - self._flushed_at > PAUSE:

@@ -27,8 +27,10 @@ MAX_REQUESTS: Final = 4096
 MAX_TEXT: Final = 256
 """Maximum characters of a text about a connection."""
 
-MAX_MESSAGES: Final = 1 << 16
-"""Maximum messages of a list, because a decoded one takes up to 20 times its bytes."""
+MAX_MESSAGES: Final = 32
+"""Maximum messages of a list: the other side works on one while the next is made. More would gain
+less, and a decoded list takes up to 20 times its bytes; fewer would wake the other side too often.
+"""
 
 MAX_ITEMS: Final = 4 * 1024 * 1024
 """Maximum bytes of items that a front sends at once: a stanza has at most 1 MiB."""
