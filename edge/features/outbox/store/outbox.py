@@ -125,8 +125,8 @@ def may_have_sendable(tx: Transaction, account: str) -> bool:
 
 def has_room_in_turn(tx: Transaction, row: OutboxRow, session: SessionRow, window: Usage) -> bool:
     """Return whether a new message, for an ordered session only, can be sent behind those that the
-    session has not finished; false if one of the account waits or is deferred, or the account or
-    the source is revoked."""
+    session has not finished; false if one of the account waits or is deferred, if one must first be
+    sent again, or if the account or the source is revoked."""
     outbox = _image(tx).accounts.get(row.recipient)
     sent = () if outbox is None else outbox.sent.values()
     if outbox is not None and outbox.queued:
@@ -138,6 +138,8 @@ def has_room_in_turn(tx: Transaction, row: OutboxRow, session: SessionRow, windo
             return False
         if one.session == full:
             if ids and (number - one.row) % ids == 0:
+                return False
+            if not is_in_flight(tx, one):
                 return False
             messages += 1
             size += one.bytes

@@ -156,6 +156,25 @@ def test_messages_of_a_source_do_not_wait_for_answers_of_an_ordered_session(
     assert offered(gateway) == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_crash", [True, False])
+def test_a_new_message_does_not_overtake_those_that_are_sent_again(
+    gateway: Gateway, qos: int, is_crash: bool
+) -> None:
+    """It may come between the beginning of a session and the unit that makes it ready."""
+    connect(gateway, for_account=False)
+    enqueue(gateway, "a", "b", only=VALVE, qos=qos, source="s")
+    assert offered(gateway) == ["a", "b"]
+    if is_crash:
+        gateway.crash()
+    else:
+        gateway.end(VALVE)
+    gateway.bind(VALVE, NUMBERED)
+    enqueue(gateway, "c", only=VALVE, qos=qos, source="s")
+    gateway.commit(lambda tx: become_ready(gateway, tx, VALVE))
+    assert offered(gateway) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("for_account", [True, False])
 def test_a_message_is_not_overtaken_by_one_of_its_source_while_it_waits_for_its_id(
     gateway: Gateway, for_account: bool
