@@ -1,15 +1,17 @@
-"""Benchmark: one front process beside none, for both protocols, in turn."""
+"""Benchmark: front processes beside none: the rate, the processor time and memory by process."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import load, server, usage
+from benchmarks import load, peer, server, usage
 from benchmarks.load import Measurement
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
+from benchmarks.usage import Memory
 
 ROUNDS: Final = 5
 """Measurements of each case with and without a front, in turn."""
@@ -49,45 +51,91 @@ CASES: Final = tuple(
 )
 
 
+FRONTS: Final = (0, 1, 3)
+"""Numbers of front processes; three are measured with the most connections, and in memory."""
+
+MOST: Final = 500
+"""Connections."""
+
+
 def measure(settings: Settings) -> Topic:
-    """Measure each case on two running gateways, which differ in their processes."""
+    """Measure each case on two running gateways, which differ in their processes; then with three
+    fronts, and the memory."""
     usage.raise_descriptors()
-    found: dict[Case, list[tuple[Measurement, Measurement]]] = {case: [] for case in CASES}
-    folders = [settings.folder / f"fronts-{processes}" for processes in (0, 1)]
-    for processes, folder in enumerate(folders):
-        devices = max(case.clients for case in CASES)
-        server.prepare(folder, devices, processes=str(processes), **server.MQTT)
-    for case in CASES:
-        with ExitStack() as stack:
-            gateways = [
-                stack.enter_context(server.gateway(folder, protocol=case.listener))
-                for folder in folders
-            ]
-            for _ in range(round(settings.choose(ROUNDS, 1))):
-                without, with_front = (_run(settings, each, case) for each in gateways)
-                found[case].append((without, with_front))
+    folders = {processes: settings.folder / f"fronts-{processes}" for processes in FRONTS}
+    most = round(settings.choose(MOST, 4))
+    for processes, folder in folders.items():
+        server.prepare(folder, most, processes=str(processes), **server.MQTT)
+    cases = dict.fromkeys(case._replace(clients=min(case.clients, most)) for case in CASES)
+    few = {processes: folders[processes] for processes in (0, 1)}
+    found = {
+        case: _measure_case(settings, case, folders if case.clients == most else few)
+        for case in cases
+    }
+    memory = {processes: _memory(folder, most) for processes, folder in folders.items()}
     goals = [
         Goal(f"{case}: {ratio:.2f}, goal {case.goal}", reached=ratio >= case.goal)
         for case, runs in found.items()
         for ratio in (_ratio(runs),)
     ]
+    wide = {case: runs for case, runs in found.items() if case.clients == most}
     blocks = (
-        "Two gateways run, one without and one with a front process (`[gateway] processes`), and"
-        f" are measured in turn, {ROUNDS} rounds of 3 seconds; medians. The load generator is a"
+        "Gateways run without and with front processes (`[gateway] processes`), and are measured in"
+        f" turn, {ROUNDS} rounds of 3 seconds; medians. The load generator is a"
         " program in C that checks every answer; each connection has one exchange in flight:"
         " `assured` and `deliver`, or a publication to a retained node. Processor time in"
         " microseconds for an exchange. If core, front and load generator have only two cores"
         " together, they wait for each other; the processor time of the core is what bounds a"
-        " gateway with a core for each.",
+        " gateway with a core for each. *All of two cores* is the ratio that the rate would have if"
+        " these processes were never idle.",
         table(
             (
-                *("case", "without, exchanges/s", "with a front", "ratio", "core without, us"),
-                *("core with, us", "front, us", "99 % without, ms", "with", "wrong answers"),
+                *("case", "without, exchanges/s", "with a front", "ratio", "all of two cores"),
+                *("core without, us", "core with, us", "front, us", "generator, us"),
+                *("99 % without, ms", "with", "wrong answers"),
             ),
             [_row(case, runs) for case, runs in found.items()],
         ),
+        "With three fronts, beside which two cores have no room, the core's processor time shows"
+        " what a gateway with four cores can carry:",
+        table(
+            ("case", "exchanges/s", "core, us", "fronts, us", "exchanges/s of a busy core"),
+            [_wide_row(case, [each[3] for each in runs]) for case, runs in wide.items()],
+        ),
+        f"Memory in MB, idle and with {most} sessions by XMPP under TLS, of which each has sent a"
+        " request. PSS counts the pages that processes share in part, so that it can be added up:",
+        table(
+            ("fronts", "sessions", "core, PSS", "each front, PSS", "all, PSS", "all, resident"),
+            [row for processes, each in memory.items() for row in _memory_rows(processes, each)],
+        ),
     )
-    return Topic("fronts", "One front process beside none", blocks, goals)
+    return Topic("fronts", "Front processes beside none", blocks, goals)
+
+
+def _measure_case(
+    settings: Settings, case: Case, folders: dict[int, Path]
+) -> list[dict[int, Measurement]]:
+    """Return the measurements of each round by the number of fronts."""
+    with ExitStack() as stack:
+        gateways = {
+            count: stack.enter_context(server.gateway(folder, protocol=case.listener))
+            for count, folder in folders.items()
+        }
+        return [
+            {count: _run(settings, each, case) for count, each in gateways.items()}
+            for _ in range(round(settings.choose(ROUNDS, 1)))
+        ]
+
+
+def _memory(folder: Path, sessions: int) -> dict[int, list[Memory]]:
+    """Return the memory of the core and each front, by the number of sessions."""
+    tls = peer.trusting(folder / "pki" / "ca.pem")
+    with server.gateway(folder) as gateway, ExitStack() as stack:
+        processes = (gateway.pid, *usage.children(gateway.pid))
+        idle = [usage.memory(each) for each in processes]
+        for number in range(sessions):
+            peer.ping(stack.enter_context(peer.login(gateway.address, number, tls)))
+        return {0: idle, sessions: [usage.memory(each) for each in processes]}
 
 
 def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
@@ -98,25 +146,58 @@ def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
     return load.measure_exchanges(options, *times, gateway.pid)
 
 
-def _ratio(runs: list[tuple[Measurement, Measurement]]) -> float:
-    return statistics.median(with_front.rate / without.rate for without, with_front in runs)
+def _ratio(runs: list[dict[int, Measurement]]) -> float:
+    return statistics.median(each[1].rate / each[0].rate for each in runs)
 
 
-def _row(case: Case, runs: list[tuple[Measurement, Measurement]]) -> tuple[object, ...]:
-    without, with_front = zip(*runs, strict=True)
+def _microseconds(seconds: Callable[[Measurement], float], of: Iterable[Measurement]) -> float:
+    return statistics.median(seconds(one) / one.exchanges * 1e6 for one in of)
 
-    def microseconds(seconds: Callable[[Measurement], float], of: Sequence[Measurement]) -> str:
-        return number(statistics.median(seconds(one) / one.exchanges * 1e6 for one in of))
 
+def _row(case: Case, runs: list[dict[int, Measurement]]) -> tuple[object, ...]:
+    without, with_front = [each[0] for each in runs], [each[1] for each in runs]
+    rates = [statistics.median(one.rate for one in each) for each in (without, with_front)]
+    used = [
+        _microseconds(seconds, with_front)
+        for seconds in (
+            lambda one: one.server_main,
+            lambda one: one.server_others,
+            lambda one: one.fronts,
+            lambda one: one.load,
+        )
+    ]
+    core, _others, fronts, load = used
     return (
         case,
-        number(statistics.median(one.rate for one in without)),
-        number(statistics.median(one.rate for one in with_front)),
+        *map(number, rates),
         f"{_ratio(runs):.2f}",
-        microseconds(lambda one: one.server, without),
-        microseconds(lambda one: one.server, with_front),
-        microseconds(lambda one: one.fronts, with_front),
+        f"{2e6 / sum(used) / rates[0]:.2f}",
+        number(_microseconds(lambda one: one.server_main, without)),
+        *map(number, (core, fronts, load)),
         milliseconds(statistics.median(one.slow for one in without)),
         milliseconds(statistics.median(one.slow for one in with_front)),
         sum(one.errors for one in (*without, *with_front)),
     )
+
+
+def _wide_row(case: Case, runs: list[Measurement]) -> tuple[object, ...]:
+    core = _microseconds(lambda one: one.server_main, runs)
+    return (
+        case,
+        number(statistics.median(one.rate for one in runs)),
+        number(core),
+        number(_microseconds(lambda one: one.fronts, runs)),
+        number(1e6 / core),
+    )
+
+
+def _memory_rows(processes: int, found: dict[int, list[Memory]]) -> Iterator[tuple[object, ...]]:
+    for sessions, (core, *fronts) in found.items():
+        yield (
+            processes,
+            sessions,
+            f"{core.pss / 1e6:.1f}",
+            ", ".join(f"{each.pss / 1e6:.1f}" for each in fronts),
+            f"{sum(each.pss for each in (core, *fronts)) / 1e6:.1f}",
+            f"{sum(each.rss for each in (core, *fronts)) / 1e6:.1f}",
+        )

@@ -180,7 +180,7 @@ def session_memory(options: Mapping[str, object], server: int) -> int:
             assert process.stdout is not None
             if process.stdout.readline() != b"connected\n":
                 raise LoadError(f"not all sessions are there: {' '.join(command)[:500]}")
-            return usage.memory(server).rss
+            return usage.resident(server)
         finally:
             limit.cancel()
             process.kill()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from benchmarks import native, server
@@ -46,6 +47,8 @@ CREATE: Final = (
 )
 """Request of the first account: create the node to which all accounts publish. Prosody refuses it
 if the node exists."""
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 _PREPARE: Final = (
     "import json, sys; from pathlib import Path; from benchmarks import server;"
@@ -187,12 +190,15 @@ class Peer(NamedTuple):
 
 
 @contextmanager
-def gateway(options: Options, *, raised: bool = True, protocol: str = "xmpp") -> Iterator[Server]:
+def gateway(
+    options: Options, *, raised: bool = True, protocol: str = "xmpp", fronts: int = 0
+) -> Iterator[Server]:
     """Run a checkout's gateway; without `raised`, with the default configuration.
 
-    `protocol` is the name of the listener to load. A folder that exists is used again.
+    `protocol` is the name of the listener to load, and `fronts` the number of front processes. A
+    folder that exists is used again.
     """
-    _prepare(options, protocol)
+    _prepare(options, protocol, {"processes": str(fronts)})
     if not raised:
         _restore_defaults(options.folder / "fieldpost.toml")
     with _running(options, options.tool, protocol, cut=True) as running:
@@ -210,11 +216,11 @@ def counted_gateway(options: Options, protocol: str) -> Iterator[Server]:
     server.check_effects(options.folder)
 
 
-def _prepare(options: Options, protocol: str) -> None:
+def _prepare(options: Options, protocol: str, more: Mapping[str, str] = _NOTHING) -> None:
     """Create the folder of a gateway by the code of its checkout, if it does not exist."""
     if options.folder.exists():
         return
-    more = {} if protocol == "xmpp" else server.MQTT
+    more = {**more, **({} if protocol == "xmpp" else server.MQTT)}
     arguments = str(options.folder), str(options.accounts), json.dumps(more)
     command = [sys.executable, "-c", _PREPARE, *arguments]
     done = subprocess.run(
@@ -480,6 +486,10 @@ DURABLE: Final[dict[str, Peer]] = {
         "RabbitMQ, quorum queue", rabbitmq, "amqp", needs="rabbitmq-server", alone=True, qos=1
     ),
     "gateway-mqtt": Peer("the gateway, MQTT", partial(gateway, protocol="mqtt"), "mqtt"),
+    "gateway-front": Peer("the gateway, a front process", partial(gateway, fronts=1), "xmpp"),
+    "gateway-mqtt-front": Peer(
+        "the gateway, MQTT, a front process", partial(gateway, protocol="mqtt", fronts=1), "mqtt"
+    ),
 }
 """The servers of the topic `peers`."""
 

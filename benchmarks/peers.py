@@ -92,13 +92,14 @@ ABOUT_VALUES: Final = (
     "All servers run throughout, and are measured in turn in {rounds} round{s}, except RabbitMQ:"
     " that runs alone, after the others have ended. Values are medians"
     " of the rounds, with the lowest and highest in brackets; the ratio is that of the gateway's"
-    " rate to this rate in the same round. Processor time is the server's, in us per exchange; the"
+    " rate to this rate in the same round. Processor time is the server's, in us per exchange, of"
+    " its main thread and of its other threads and processes; the"
     " generator's is in % of one core. The bytes written are those of /proc/PID/io, per exchange:"
     " whole pages, without the file system's journal."
 )
 
 ABOUT_MEMORY: Final = (
-    "Resident memory of the server's process: after its start, and with {sessions} sessions that"
+    "Resident memory of the server's processes: after its start, and with {sessions} sessions that"
     " are idle, without TLS unless the server's name says so."
 )
 
@@ -228,7 +229,7 @@ def _measure_in_turn(
             for name, peer in peers.items()
         }
         for name, server in servers.items():
-            idle = usage.memory(server.pid).rss
+            idle = usage.resident(server.pid)
             case = Case(plan.payloads[0], max(plan.connections))
             options = load_options(plan, case, peers[name], server.address)
             memory[name] = idle, load.session_memory(options, server.pid)
@@ -392,7 +393,7 @@ def _table(
 ) -> str:
     head = (
         *("", "exchanges/s", "gateway / this", "median, ms", "99 %, ms"),
-        *("main thread, us", "other threads, us", "generator, %", "wrong answers"),
+        *("main thread, us", "others, us", "generator, %", "wrong answers"),
         *("missing messages", "repeated", "written, bytes"),
     )
     base = plan.base if plan.base in runs else "gateway-mqtt"
@@ -408,7 +409,9 @@ def _table(
                 milliseconds(median(run.median for run in each)),
                 milliseconds(median(run.slow for run in each)),
                 number(median(1e6 * run.server_main / run.exchanges for run in each)),
-                number(median(1e6 * run.server_others / run.exchanges for run in each)),
+                number(
+                    median(1e6 * (run.server_others + run.fronts) / run.exchanges for run in each)
+                ),
                 f"{median(100 * run.load / run.seconds for run in each):.0f}",
                 *(sum(run.errors for run in each), sum(run.missing for run in each)),
                 sum(run.repeated for run in each),

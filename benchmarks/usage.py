@@ -65,6 +65,11 @@ def peak(pid: int) -> int:
     return int(size) * 1024
 
 
+def resident(pid: int) -> int:
+    """Return the resident bytes of a process and of those that it has started."""
+    return sum(memory(each).rss for each in (pid, *children(pid)))
+
+
 def memory(pid: int) -> Memory:
     """Return the resident memory of a process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
