@@ -224,7 +224,7 @@ test-long: $(STAMP) ## all tests with full counts; SEED=N repeats a run
 	@FIELDPOST_TEST_LONG=1 $(PY) .ci/run_together.py \
 	  "$(PY) -m pytest $(WORKERS) --ignore=tests/spark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
 	  "$(PY) -m pytest tests/spark -p no:benchmark --hypothesis-seed=$(SEED) $(PYTEST_ARGS)" \
-	  && FIELDPOST_TEST_PROCESSES=1 $(PY) -m pytest $(WORKERS) -m 'not long' tests/integration --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
+	  && FIELDPOST_TEST_PROCESSES=other $(PY) -m pytest $(WORKERS) -m 'not long' tests/integration --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
 	  && $(MAKE) --no-print-directory test-pythons \
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 

@@ -1,9 +1,9 @@
 """`kill -9` of the gateway and of MQTT clients between their steps: exactly once at QoS 2.
 
 A publisher and subscribers with durable sessions are processes that keep their state on disk
-(`tests.helpers.mqtt_peer`). In each round one of them, or the gateway, is killed after a number of
-its steps, and the other clients at whatever they do then. The subscribers have a topic each, or
-share it with each other and with a worker by XMPP.
+(`tests.helpers.mqtt_peer`). In each round one of them, the gateway or one of its front processes is
+killed after a number of its steps, and the other clients at whatever they do then. The subscribers
+have a topic each, or share it with each other and with a worker by XMPP.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.mqtt.packets import V5, V311
-from tests.helpers.gateway import NO_RATE_LIMITS, Gateway, bind_session
+from tests.helpers.gateway import NO_RATE_LIMITS, Gateway, bind_session, kills
 from tests.helpers.live_workers import QOS, Worker
 from tests.helpers.mqtt_peer import TOPIC, Arguments, State, connect
-from tests.helpers.processes import Process
+from tests.helpers.processes import Process, wait_all_ended
 from tests.helpers.xmpp import Closed
 
 PUBLISHER: Final = "pump"
@@ -33,6 +33,8 @@ EACH: Final = 25
 
 WAIT_S: Final = 300.0
 
+CLIENT: Final = "client"
+
 
 class Site:
     """A gateway and its clients, of which some are processes.
@@ -41,13 +43,19 @@ class Site:
         filters: the filter of each subscriber.
     """
 
-    def __init__(self, folder: Path, version: int, **filters: str) -> None:
+    def __init__(self, folder: Path, version: int, fronts: int, **filters: str) -> None:
         self.folder = folder
         self.version = version
         self.filters = filters
         names = (PUBLISHER, *filters, "worker")
-        self.gateway = Gateway(folder / "gateway", *names, require_tls=False, auto_create=["#"])
-        self.gateway.configure(**NO_RATE_LIMITS)
+        self.gateway = Gateway(
+            folder / "gateway",
+            *names,
+            processes=fronts,
+            require_tls=False,
+            auto_create=["#"],
+            **NO_RATE_LIMITS,
+        )
         self.gateway.configure_section("mqtt", listen="127.0.0.1:0", require_tls=False)
         self.process = self.gateway.run()
         self.sent = 0
@@ -65,24 +73,26 @@ class Site:
         address, folder = self.process.host_port("mqtt"), str(self.folder)
         return Arguments(address, folder, name, self.version, messages, victim, steps).start()
 
-    async def run_round(self, chance: random.Random, killers: Sequence[str]) -> None:
-        """Let all send and receive until one of them is killed, after a number of its own steps or,
-        if it is the gateway, of the steps of one of `killers`."""
+    async def run_round(self, chance: random.Random, killers: Sequence[str], what: str) -> None:
+        """Let all send and receive until one of `killers` kills itself or processes of the gateway,
+        after a number of its own steps."""
         self.sent = max(State(self.folder, PUBLISHER).numbers("sent"), default=-1) + 1 + EACH
         clients = (PUBLISHER, *self.filters)
-        killer, kills_gateway = chance.choice(killers), chance.random() < 0.5
-        victim = self.process.pid if kills_gateway else 0
+        killer, kills_client = chance.choice(killers), what == CLIENT
+        victim = 0 if kills_client else self.gateway.victim(self.process, what, chance)
         steps = chance.randrange(MOST_STEPS)
         running = {name: self.start(name) for name in clients if name != killer}
         running[killer] = self.start(killer, victim, steps)
-        ended = self.process if kills_gateway else running[killer]
-        assert await asyncio.to_thread(ended.wait) == -9, running[killer].stderr
-        for process in running.values():
-            assert kills_gateway or process.returncode in (None, 0, -9), process.stderr
-            process.close()
-        if kills_gateway:
-            self.process.close()
+        if kills_client:
+            assert await asyncio.to_thread(running[killer].wait) == -9, running[killer].stderr
+        elif abs(victim) == self.process.pid:
+            assert await asyncio.to_thread(self.process.wait) == -9, running[killer].stderr
             self.process = self.gateway.run()
+        else:
+            await asyncio.to_thread(wait_all_ended, [victim])
+        for process in running.values():
+            assert not kills_client or process.returncode in (None, 0, -9), process.stderr
+            process.close()
 
     async def finish(self, received: Callable[[], list[int]]) -> None:
         """Let all finish what they have begun."""
@@ -131,8 +141,8 @@ class XmppMember:
 
 
 @contextlib.asynccontextmanager
-async def site_of(folder: Path, version: int, **filters: str) -> AsyncIterator[Site]:
-    found = Site(folder, version, **filters)
+async def site_of(folder: Path, version: int, fronts: int, **filters: str) -> AsyncIterator[Site]:
+    found = Site(folder, version, fronts, **filters)
     try:
         await found.subscribe()
         yield found
@@ -140,14 +150,22 @@ async def site_of(folder: Path, version: int, **filters: str) -> AsyncIterator[S
         found.process.close()
 
 
-@pytest.mark.parametrize("version", [V311, V5])
+@pytest.mark.parametrize(
+    ("version", "fronts"),
+    [
+        (V311, 0),
+        (V5, 2),
+        pytest.param(V311, 2, marks=pytest.mark.long),
+        pytest.param(V5, 0, marks=pytest.mark.long),
+    ],
+)
 async def test_kills_lose_and_repeat_no_message_at_qos_2(
-    tmp_path: Path, scale: Callable[[int, int], int], seed: int, version: int
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int, version: int, fronts: int
 ) -> None:
     chance = random.Random(seed)
-    async with site_of(tmp_path, version, ant=TOPIC, bee="plant/#") as site:
-        for _ in range(scale(3, 100)):
-            await site.run_round(chance, (PUBLISHER, *MEMBERS))
+    async with site_of(tmp_path, version, fronts, ant=TOPIC, bee="plant/#") as site:
+        for what in kills(fronts, scale(4 if fronts else 2, 100), chance, CLIENT):
+            await site.run_round(chance, (PUBLISHER, *MEMBERS), what)
         received = [site.received(name) for name in MEMBERS]
         await site.finish(lambda: min((site.received(name) for name in MEMBERS), key=len))
         assert all(found == sorted(set(found)) for found in received)
@@ -156,18 +174,19 @@ async def test_kills_lose_and_repeat_no_message_at_qos_2(
         assert State(tmp_path, PUBLISHER).numbers("done") == list(range(site.sent))
 
 
+@pytest.mark.parametrize("fronts", [pytest.param(0, marks=pytest.mark.long), 1])
 async def test_kills_lose_and_repeat_no_item_of_a_share(
-    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int, fronts: int
 ) -> None:
     """Two members by MQTT, which spell the share in both ways, and one by XMPP."""
     chance = random.Random(seed)
     shares = {"ant": "$share/pool/plant/#", "bee": "$share:pool:plant/#"}
-    async with site_of(tmp_path, V5, **shares) as site:
+    async with site_of(tmp_path, V5, fronts, **shares) as site:
         member = XmppMember(State(tmp_path, "worker"))
         work = asyncio.create_task(member.work(site, shares["bee"]))
         names = (*MEMBERS, "worker")
-        for _ in range(scale(3, 100)):
-            await site.run_round(chance, [PUBLISHER])  # a member may get no item
+        for what in kills(fronts, scale(4 if fronts else 2, 100), chance, CLIENT):
+            await site.run_round(chance, [PUBLISHER], what)  # a member may get no item
         await site.finish(lambda: [n for name in names for n in site.received(name)])
         work.cancel()
         found = {name: site.received(name) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 from edge.cli.commands import main
 from edge.ops import setup
 from edge.ops.devices import devices
+from edge.ops.gateway import control
+from edge.ops.gateway.control import FrontStatus
 from tests.helpers.folder import set_access
 from tests.helpers.processes import Process, start
 from tests.helpers.xmpp import Client, closed_on_error
@@ -28,6 +31,15 @@ NO_RATE_LIMITS: Final = {
     "bytes_at_once": 1 << 30,
 }
 """Options of a gateway without rate limits, for tests that send much in little time."""
+
+CORE, FRONT, BOTH = "core", "front", "both"
+
+
+def kills(fronts: int, count: int, chance: random.Random, *others: str) -> list[str]:
+    """Return what is killed, one after the other: the core, which is all of a gateway without front
+    processes, a front, both, or something else. The first are different."""
+    kinds = [*others, CORE, FRONT, BOTH] if fronts else [*others, CORE]
+    return (chance.sample(kinds, len(kinds)) + chance.choices(kinds, k=count))[:count]
 
 
 PROCESSES: Final = "FIELDPOST_TEST_PROCESSES"
@@ -77,6 +89,23 @@ class Gateway:
     def run(self) -> Process:
         """Start the gateway; use it as a context manager."""
         return start("fieldpost", "run", "--dir", self.folder)
+
+    def fronts(self) -> list[FrontStatus]:
+        """Return the front processes of the running gateway."""
+        status = control.process_status(self.folder)
+        assert status is not None
+        return status.fronts
+
+    def front_pids(self) -> list[int]:
+        """Return the ids of the front processes that run."""
+        return [front.pid for front in self.fronts() if front.pid is not None]
+
+    def victim(self, process: Process, what: str, chance: random.Random) -> int:
+        """Return what `os.kill` takes to kill a front, the core or all processes; the core if no
+        front runs."""
+        if what == FRONT:
+            return chance.choice(self.front_pids() or [process.pid])
+        return -process.pid if what == BOTH else process.pid
 
     def command(self, *words: str) -> str:
         """Run `fieldpost WORDS` on this folder and return its output; fail if it fails.

@@ -9,13 +9,14 @@ import contextlib
 import os
 import random
 import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Self
 
@@ -94,7 +95,7 @@ class Process:
                 raise AssertionError(f"{self.argv} never wrote {words!r}:\n{self.stderr}")
 
     def kill9(self) -> None:
-        """Kill it without warning, as a power cut does, and wait until it has ended."""
+        """Kill it alone, without warning, and wait until it and its child processes have ended."""
         self._signal(signal.SIGKILL)
         self._wait_ended(STOP_S)
 
@@ -133,6 +134,7 @@ class Process:
 
     def _wait_ended(self, seconds: float) -> int:
         status = self._popen.wait(seconds)
+        wait_all_ended(_members(self.pid))
         for reader in self._readers:
             reader.join(STOP_S)
         for pipe in (self._popen.stdout, self._popen.stderr):
@@ -180,6 +182,26 @@ def start(*argv: str | Path, ready: bool = True, env: dict[str, str] | None = No
     if ready:
         process.wait_ready()
     return process
+
+
+def wait_all_ended(pids: Iterable[int], seconds: float = STOP_S) -> None:
+    """Wait until processes have ended, children of this one or not; fail if one does not end."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            try:
+                assert select.select([handle], [], [], seconds)[0], f"process {pid} has not ended"
+            finally:
+                os.close(handle)
+
+
+def _members(group: int) -> Iterator[int]:
+    """Yield the ids of the processes of a group."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            _state, _parent, found = path.read_bytes().rpartition(b")")[2].split()[:3]
+            if int(found) == group:
+                yield int(path.parent.name)
 
 
 def free_port() -> int:

@@ -49,14 +49,18 @@ WITH_FRONTS: Final = frozenset(
 )
 """The modules whose gateways have a front process. `make test-long` runs all modules both ways."""
 
+OTHER: Final = "other"
+"""The value of `FIELDPOST_TEST_PROCESSES` with which each module runs the other way."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def front_processes(request: pytest.FixtureRequest) -> Iterator[None]:
     """Choose the front processes of a module's gateways, unless the environment chooses them."""
     with pytest.MonkeyPatch.context() as patch:
-        if PROCESSES not in os.environ:
-            name = request.node.path.stem
-            patch.setenv(PROCESSES, "1" if name in WITH_FRONTS else "0")
+        wanted = os.environ.get(PROCESSES, "")
+        if wanted in ("", OTHER):
+            has_front = (request.node.path.stem in WITH_FRONTS) is not (wanted == OTHER)
+            patch.setenv(PROCESSES, str(int(has_front)))
         yield
 
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import select
 import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 from edge.mqtt.packets import Disconnect, Property, PubComp, Publish, PubRec, PubRel
 from edge.mqtt.reasons import Reason
-from edge.ops.gateway import control
-from edge.ops.gateway.control import FrontStatus
 from tests.helpers.gateway import NO_RATE_LIMITS, Gateway, bind_session, log_in
 from tests.helpers.mqtt import MqttClient
-from tests.helpers.processes import Process
+from tests.helpers.processes import Process, wait_all_ended
 from tests.helpers.xmpp import SM, Client, log_message
 
-WAIT_S: Final = 30.0
 KEPT: Final = {Property.SESSION_EXPIRY: 3600}
 TOPIC: Final = "plant/temp"
 MIB: Final = 1 << 20
@@ -40,33 +35,11 @@ def make_gateway(folder: Path, processes: int, **options: object) -> Gateway:
     return gateway
 
 
-def fronts(gateway: Gateway) -> list[FrontStatus]:
-    status = control.process_status(gateway.folder)
-    assert status is not None
-    return status.fronts
-
-
-def pids(gateway: Gateway) -> list[int]:
-    return [front.pid for front in fronts(gateway) if front.pid is not None]
-
-
-@contextmanager
-def all_end(numbers: list[int]) -> Iterator[None]:
-    """Wait after the block until processes have ended, which are not this one's children."""
-    handles = [os.pidfd_open(number) for number in numbers]
-    with ExitStack() as stack:
-        for handle in handles:
-            stack.callback(os.close, handle)
-        yield
-        for handle in handles:
-            assert select.select([handle], [], [], WAIT_S)[0], "a process has not ended"
-
-
 def kill_fronts(gateway: Gateway) -> None:
-    found = pids(gateway)
-    with all_end(found):
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
+    found = gateway.front_pids()
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    wait_all_ended(found)
 
 
 async def begin(process: Process, name: str, *, is_resumed: bool) -> MqttClient:
@@ -118,7 +91,8 @@ class Managed:
 
 
 async def test_devices_lose_nothing_when_their_front_is_killed(tmp_path: Path) -> None:
-    """They connect again before another front runs. The core's end is the end of its fronts."""
+    """They connect again before another front runs. A front has no file of the gateway open, and
+    ends with the core."""
     gateway = make_gateway(tmp_path, 1)
     with gateway.run() as process:
         ant = Managed(await bind_session(process, "ant"), "")
@@ -147,7 +121,7 @@ async def test_devices_lose_nothing_when_their_front_is_killed(tmp_path: Path) -
             await cat.settle()
         ant.send(delivery(1))
         assert await ant.answers() == ["o0", "o1", "d0", "d1"]
-        (front,) = fronts(gateway)
+        (front,) = gateway.fronts()
         assert (front.restarts, front.connections) == (2, 3)
         for each in (ant.client, bee, cat):
             await each.close()
@@ -157,8 +131,13 @@ async def test_devices_lose_nothing_when_their_front_is_killed(tmp_path: Path) -
         assert all("status -9" in event["text"] for event in ends)
         readings = [event for event in events if event["name"] == "Entered"]
         assert [event["tags"]["n"] for event in readings] == ["0", "1"]
-        with all_end(pids(gateway)):
-            process.kill9()
+        assert not [path for path in files(front.pid) if path.is_relative_to(gateway.folder)]
+        process.kill9()
+
+
+def files(pid: int | None) -> list[Path]:
+    """Return what a process has open, as Linux names it."""
+    return [each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 def peak_memory(pid: int) -> int:
@@ -174,7 +153,7 @@ async def test_a_front_that_hangs_costs_little_and_delays_no_other(tmp_path: Pat
         async with AsyncExitStack() as stack:
             cat = await stack.enter_async_context(await MqttClient.connect(process, "cat"))
             assert await cat.subscribe("plant/#") == (0,)
-            (hung,) = (front for front in fronts(gateway) if front.connections)
+            (hung,) = (front for front in gateway.fronts() if front.connections)
             assert hung.pid is not None
             os.kill(hung.pid, signal.SIGSTOP)
             bee = await stack.enter_async_context(await MqttClient.connect(process, "bee"))
@@ -188,14 +167,12 @@ async def test_a_front_that_hangs_costs_little_and_delays_no_other(tmp_path: Pat
             assert peak_memory(process.pid) - before < 4 * MIB
             os.kill(hung.pid, signal.SIGCONT)
             assert (await cat.take()).payload == bytes(MIB // 32)
-            running = pids(gateway)
-            with all_end(running):
-                os.killpg(process.pid, signal.SIGTERM)
-                assert await ant.closed() == "system-shutdown"
-                assert await bee.receive() == Disconnect(Reason.SERVER_SHUTTING_DOWN)
-                assert await bee.receive() is None
-                while isinstance(packet := await cat.receive(), Publish):
-                    pass
-                assert packet == Disconnect(Reason.QUOTA_EXCEEDED)  # it has not read
+            os.killpg(process.pid, signal.SIGTERM)
+            assert await ant.closed() == "system-shutdown"
+            assert await bee.receive() == Disconnect(Reason.SERVER_SHUTTING_DOWN)
+            assert await bee.receive() is None
+            while isinstance(packet := await cat.receive(), Publish):
+                pass
+            assert packet == Disconnect(Reason.QUOTA_EXCEEDED)  # it has not read
             assert await asyncio.to_thread(process.wait) == 0
             assert "front" not in process.stderr
