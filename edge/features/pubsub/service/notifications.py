@@ -10,8 +10,8 @@ the subscriber may access; access is checked each time, so a withdrawn right has
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -33,7 +33,7 @@ from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import service as outbox
 from edge.features.outbox.service import OutgoingMessage
 from edge.features.pubsub.rules.node_config import NodeConfig
-from edge.features.pubsub.rules.subscription import DEFAULT_DELIVERY, DeliveryOptions
+from edge.features.pubsub.rules.subscription import DeliveryOptions
 from edge.features.pubsub.service.access import access_check, may_cache_access, may_subscribe
 from edge.features.pubsub.service.item_publisher import named_publisher
 from edge.features.pubsub.store import affiliations, items, nodes, retained, subscriptions
@@ -118,12 +118,26 @@ NodeEvent: TypeAlias = (
 
 
 class Recipient(NamedTuple):
-    """A subscription to notify; `subid` is set if several subscriptions of its JID are notified.
-    `has_options` is whether the subscription has `DeliveryOptions` other than the defaults."""
+    """A subscription to notify, or several of a JID that get an item once.
+
+    Attributes:
+        subscription: of several, the first with the highest quality of service.
+        subid: is set if several subscriptions of the JID are notified, each for itself.
+        identifiers, retain_as_published: of all (`DeliveryOptions`).
+        no_local: whether `own` takes its place if the JID itself publishes; `None` is nobody.
+    """
 
     subscription: Subscription
     subid: str | None
-    has_options: bool
+    identifiers: tuple[int, ...]
+    retain_as_published: bool
+    no_local: bool
+    own: Recipient | None
+
+    @property
+    def size(self) -> int:
+        """Return its size in the cache."""
+        return 1 + len(self.identifiers) // 16 + (0 if self.own is None else self.own.size)
 
 
 class Notification(NamedTuple):
@@ -163,7 +177,7 @@ def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipi
         of_node = store.readers(tx, node.name) or _readers(tx, node)
         found = _recipients(context, tx, node, of_node)
         if may_cache_access(node):
-            store.keep(tx, node.id, node.name, of_node, found)
+            store.keep(tx, node.id, node.name, of_node, found, sum(one.size for one in found))
     return found
 
 
@@ -174,24 +188,55 @@ def _readers(tx: Transaction, node: Node) -> Readers:
     return Readers(subscribed, affiliations.of_node(tx, node.id))
 
 
+def _notified(
+    context: Context, tx: Transaction, node: Node, of_node: Readers
+) -> Mapping[str, Sequence[Subscription]]:
+    """Return the subscriptions that get the node's events, by JID."""
+    found: dict[str, list[Subscription]] = {}
+    for subscribed in (of_node.subscriptions, subscriptions.plain_matching(tx, node.name)):
+        for one in subscribed:
+            if one.options.deliver:
+                found.setdefault(one.jid, []).append(one)
+    if not found:
+        return found
+    has_access = access_check(context, tx, node, of_node.affiliations)
+    return {jid: subscribed for jid, subscribed in found.items() if has_access(jid)}
+
+
 def _recipients(
     context: Context, tx: Transaction, node: Node, of_node: Readers
 ) -> Sequence[Recipient]:
-    found = [*of_node.subscriptions, *subscriptions.plain_matching(tx, node.name)]
-    if not found:
-        return ()
-    has_access = access_check(context, tx, node, of_node.affiliations)
-    allowed = {jid: has_access(jid) for jid in dict.fromkeys(one.jid for one in found)}
-    found = [one for one in found if one.options.deliver and allowed[one.jid]]
-    counts = Counter(one.jid for one in found)
-    return [
-        Recipient(
-            one,
-            one.subid if counts[one.jid] > 1 else None,
-            one.options.delivery != DEFAULT_DELIVERY,
-        )
-        for one in found
-    ]
+    found: list[Recipient] = []
+    for subscribed in _notified(context, tx, node, of_node).values():
+        if len(subscribed) == 1:
+            found.append(_recipient(subscribed, None))
+            continue
+        together = []
+        for one in subscribed:
+            if one.options.delivery.only_items:
+                together.append(one)
+            else:
+                found.append(_recipient((one,), one.subid))
+        if together:
+            found.append(_recipient(together, None))
+    return found
+
+
+def _recipient(found: Sequence[Subscription], subid: str | None) -> Recipient:
+    """Return the recipient for a subscription, or for several of a JID together."""
+    first, qos, as_published = found[0], -1, False
+    others: list[Subscription] = []
+    for one in found:
+        options = one.options
+        if options.qos > qos:
+            first, qos = one, options.qos
+        as_published = as_published or options.delivery.retain_as_published
+        if not options.delivery.no_local:
+            others.append(one)
+    no_local = len(others) < len(found)
+    own = _recipient(others, subid) if no_local and others else None
+    numbers = identifiers([one.options.delivery for one in found])
+    return Recipient(first, subid, numbers, as_published, no_local, own)
 
 
 def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
@@ -212,8 +257,9 @@ def announce(
     if not (always or is_notified(node.config, event)):
         return
     type_ = _message_type(node.config)
-    for subscription, subid, has_options in recipients(context, tx, node):
-        if has_options and subscription.options.delivery.only_items:
+    for recipient in recipients(context, tx, node):
+        subscription, subid = recipient.subscription, recipient.subid
+        if subscription.options.delivery.only_items:
             continue
         send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
 
@@ -240,47 +286,24 @@ def announce_item(
         return
     event = published(tx, node, item_id, payload, publisher, attributes, expires)
     qos, retain, type_ = attributes.qos, bool(attributes.retain), _message_type(node.config)
-    together: dict[str, list[Subscription]] = {}  # those of a JID that get it once
-    pending = retained.numbers(tx) if any(one.has_options for one in found) else ()
-    for subscription, subid, has_options in found:
-        if has_options and subscription.id in pending:
-            _send_retained_before(context, tx, subscription, node)
-        if not has_options:
-            notification = Notification(event, subscription.jid, type_, subid)
-            send(context, tx, subscription, notification, qos)
-        elif _is_excluded(subscription, publisher):
-            pass
-        elif subid is not None and subscription.options.delivery.only_items:
-            together.setdefault(subscription.jid, []).append(subscription)
-        else:
-            _send_item(context, tx, (subscription,), event, type_, subid, qos, retain=retain)
-    for subscribed in together.values():
-        _send_item(context, tx, subscribed, event, type_, None, qos, retain=retain)
-
-
-def _send_item(
-    context: Context,
-    tx: Transaction,
-    found: Sequence[Subscription],
-    event: ItemPublished,
-    type_: str | None,
-    subid: str | None,
-    qos: int,
-    *,
-    retain: bool,
-) -> None:
-    """Send an item once for several subscriptions of a JID, which have options."""
-    options = [one.options.delivery for one in found]
-    if retain and any(one.retain_as_published for one in options):
-        event = replace(event, retain=True)
-    first = max(found, key=lambda one: one.options.qos)
-    notification = Notification(event, first.jid, type_, subid, None, identifiers(options))
-    send(context, tx, first, notification, qos)
+    if retained.is_any_pending(tx):
+        _send_retained_before(context, tx, node)
+    as_retained = replace(event, retain=True) if retain else event
+    publishers = publisher, publisher.partition("/")[0]
+    for each in found:
+        jid = each.subscription.jid
+        recipient = each.own if each.no_local and jid in publishers else each
+        if recipient is None:
+            continue
+        subscription, subid, own_identifiers, as_published, _no_local, _own = recipient
+        sent = as_retained if as_published else event
+        notification = Notification(sent, jid, type_, subid, None, own_identifiers)
+        send(context, tx, subscription, notification, qos)
 
 
 def identifiers(options: Sequence[DeliveryOptions]) -> tuple[int, ...]:
     """Return the identifiers of subscriptions that have one."""
-    return tuple(one.identifier for one in options if one.identifier)
+    return tuple([one.identifier for one in options if one.identifier])
 
 
 def _is_excluded(subscription: Subscription, publisher: str) -> bool:
@@ -325,10 +348,15 @@ def send_last_items(context: Context, tx: Transaction, subscription: Subscriptio
 
 def find_last_item(tx: Transaction, subscription: Subscription, node: Node) -> StoredItem | None:
     """Return the last item of a node if a subscription may get it at first."""
+    item = _last_kept(tx, node)
+    return None if item is None or _is_excluded(subscription, item.publisher) else item
+
+
+def _last_kept(tx: Transaction, node: Node) -> StoredItem | None:
     item = items.last(tx, node.id) if _sends_last_item(node.config) else None
     if item is None or (item.expires is not None and item.expires <= tx.now.service):
         return None
-    return None if _is_excluded(subscription, item.publisher) else item
+    return item
 
 
 def _last_item(
@@ -359,23 +387,22 @@ def send_last_item(
     return None
 
 
-def _send_retained_before(
-    context: Context, tx: Transaction, subscription: Subscription, node: Node
-) -> None:
-    """Send a subscription the retained item of a node that it is still to get, before a newer item
-    of the node."""
-    number, item = subscription.id, find_last_item(tx, subscription, node)
-    progress = retained.get(tx, number)
-    if item is None or progress is None:
+def _send_retained_before(context: Context, tx: Transaction, node: Node) -> None:
+    """Send the retained item of a node to the subscriptions that are still to get it, before a
+    newer item of the node. If the newer one is kept, nobody gets the older one."""
+    item = _last_kept(tx, node)
+    if item is None or not (waiting := retained.waiting_for(tx, node.name, item.position)):
         return
-    waits = bool(subscription.options.qos and item.attributes.qos)  # for a session that is away
-    if not waits and sessions.find(tx, subscription.jid) is None:
-        return
-    is_done = node.name < progress.next or item.position > progress.last
-    if is_done or item.position in retained.sent(tx, number):
-        return
-    if send_last_item(context, tx, subscription, node, item) is None:
-        retained.mark_sent(tx, number, item.position)
+    of_node = store.readers(tx, node.name) or _readers(tx, node)
+    found = _notified(context, tx, node, of_node)
+    for subscription in chain.from_iterable(found.values()):
+        if subscription.id not in waiting or _is_excluded(subscription, item.publisher):
+            continue
+        may_wait = bool(subscription.options.qos and item.attributes.qos)  # for its session
+        if not may_wait and sessions.find(tx, subscription.jid) is None:
+            continue
+        if send_last_item(context, tx, subscription, node, item) is None:
+            retained.mark_sent(tx, subscription.id, item.position)
 
 
 def _nodes_with_last_items(

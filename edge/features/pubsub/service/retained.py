@@ -57,8 +57,8 @@ def begin(context: Context, tx: Transaction, subscription: Subscription) -> None
 def proceed(context: Context, tx: Transaction, full: str) -> None:
     """Send a session the next part of the retained items, if there are any and it has room."""
     account, limits = full.partition("@")[0], context.limits
-    pending = [number for jid, number in retained.of_account(tx, account) if jid == full]
-    session = sessions.find(tx, full) if pending else None
+    of_account = retained.of_account(tx, account)
+    session = sessions.find(tx, full) if of_account else None
     if session is None or in_flight.has_rows(tx, RETAINED_RECEIPT, session.generation):
         return
     part = Usage(limits.last_items, limits.unacknowledged_bytes // BYTES_DIVISOR)
@@ -67,7 +67,7 @@ def proceed(context: Context, tx: Transaction, full: str) -> None:
     if len(waiting) > most.messages or sum(row.bytes for row in waiting) > most.bytes:
         return
     room = _Room(part)
-    for number in pending:
+    for number in [number for jid, number in of_account if jid == full]:
         subscription = subscriptions.get(tx, number)
         if subscription is not None and not _send_part(context, tx, subscription, room):
             break

@@ -37,21 +37,23 @@ class Readers:
 
 class _Node:
     """The cached part of a node; `filters` is the change of filters after which `recipients` were
-    found, and `targets` has the node as each full JID was allowed to publish to it."""
+    found, `found` is their size, and `targets` has the node as each full JID was allowed to publish
+    to it."""
 
-    __slots__ = ("filters", "readers", "recipients", "targets")
+    __slots__ = ("filters", "found", "readers", "recipients", "targets")
 
     def __init__(self) -> None:
         self.readers: Readers | None = None
         self.recipients: Sequence[Any] = ()
         self.filters = -1
+        self.found = 0
         self.targets: dict[str, Any] = {}
 
     @property
     def size(self) -> int:
         readers = self.readers
         own = 0 if readers is None else len(readers.subscriptions) + len(readers.affiliations)
-        return 1 + own + len(self.recipients) + len(self.targets)
+        return 1 + own + self.found + len(self.targets)
 
 
 class _Cache:
@@ -88,13 +90,16 @@ def readers(tx: Transaction, name: str) -> Readers | None:
     return None if found is None else found.readers
 
 
-def keep(tx: Transaction, id: int, name: str, of_node: Readers, recipients: Sequence[Any]) -> None:
+def keep(
+    tx: Transaction, id: int, name: str, of_node: Readers, recipients: Sequence[Any], size: int
+) -> None:
     """Cache the recipients of a node's notifications, which are not cached; `id` is 0 if the node
-    is not stored."""
-    more = len(of_node.subscriptions) + len(of_node.affiliations) + len(recipients)
+    is not stored, and `size` is that of the recipients."""
+    more = len(of_node.subscriptions) + len(of_node.affiliations) + size
     cache, node = _node(tx, id, name, more)
     cache.size -= node.size
     node.readers, node.recipients, node.filters = of_node, recipients, cache.filters
+    node.found = size
     cache.size += node.size
 
 

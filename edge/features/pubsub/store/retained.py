@@ -1,12 +1,13 @@
 """Store how far subscriptions have got with the retained items of nodes (`service.retained`).
 
-The numbers of such subscriptions are also in memory (`Transaction.cache`).
+The numbers of such subscriptions, and the positions of their last items, are also in memory
+(`Transaction.cache`).
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Set
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -23,22 +24,22 @@ class Progress(NamedTuple):
 
 class _Pending(NamedTuple):
     """The subscriptions in progress: by account, pairs of a full JID and a number, in the order of
-    the numbers; and the numbers of all."""
+    the numbers; and `Progress.last` of all by number."""
 
     of_account: dict[str, list[tuple[str, int]]]
-    numbers: set[int]
+    last: dict[int, int]
 
-    def add(self, jid: str, number: int) -> None:
-        """Add a subscription, unless it is there."""
-        if number not in self.numbers:
-            self.numbers.add(number)
+    def add(self, jid: str, number: int, last: int) -> None:
+        """Add a subscription, or change it."""
+        is_new = number not in self.last
+        self.last[number] = last
+        if is_new:
             of_account = self.of_account.setdefault(_account(jid), [])
             insort(of_account, (jid, number), key=itemgetter(1))
 
     def remove(self, jid: str, number: int) -> None:
         """Remove a subscription, if it is there."""
-        if number in self.numbers:
-            self.numbers.remove(number)
+        if self.last.pop(number, None) is not None:
             of_account = self.of_account[_account(jid)]
             of_account.remove((jid, number))
             if not of_account:
@@ -50,14 +51,21 @@ _CACHE: Final = "retained items in progress"
 _BEGIN: Final = """
 INSERT OR REPLACE INTO retained_progress (subscription, next, last)
 VALUES (?, ?, (SELECT coalesce(max(id), 0) FROM items))
+RETURNING last
 """
 _GET: Final = "SELECT next, last FROM retained_progress WHERE subscription = ?"
 _SAVE: Final = "UPDATE retained_progress SET next = ? WHERE subscription = ?"
 _END: Final = "DELETE FROM retained_progress WHERE subscription = ?"
 _PENDING: Final = """
-SELECT s.jid, s.id
+SELECT s.jid, s.id, r.last
 FROM retained_progress AS r CROSS JOIN subscriptions AS s ON s.id = r.subscription
 ORDER BY r.subscription
+"""
+_WAITING: Final = """
+SELECT r.subscription FROM retained_progress AS r
+WHERE r.last >= ?1 AND r.next <= ?2 AND NOT EXISTS (
+    SELECT 1 FROM retained_sent AS s WHERE s.subscription = r.subscription AND s.item = ?1
+)
 """
 _SENT: Final = "SELECT item FROM retained_sent WHERE subscription = ?"
 _MARK_SENT: Final = "INSERT INTO retained_sent (subscription, item) VALUES (?, ?)"
@@ -66,9 +74,9 @@ _MARK_SENT: Final = "INSERT INTO retained_sent (subscription, item) VALUES (?, ?
 def begin(tx: Transaction, jid: str, subscription: int, next: str) -> None:
     """Begin to send a subscription of a full JID the items of nodes from the name `next` on, or
     begin again."""
-    tx.run(_BEGIN, (subscription, next))
+    (last,) = tx.row(_BEGIN, (subscription, next))
     if (pending := tx.cache.get(_CACHE)) is not None:
-        pending.add(jid, subscription)
+        pending.add(jid, subscription, last)
 
 
 def get(tx: Transaction, subscription: int) -> Progress | None:
@@ -114,12 +122,25 @@ def jids(tx: Transaction) -> list[str]:
 
 def is_pending(tx: Transaction, subscription: int) -> bool:
     """Return whether a subscription is in progress."""
-    return subscription in numbers(tx)
+    return subscription in _pending(tx).last
 
 
-def numbers(tx: Transaction) -> Collection[int]:
-    """Return the numbers of all subscriptions in progress."""
-    return _pending(tx).numbers
+def is_any_pending(tx: Transaction) -> bool:
+    """Return whether any subscription is in progress."""
+    return bool(_pending(tx).last)
+
+
+def waiting_for(tx: Transaction, name: str, item: int) -> Set[int]:
+    """Return the numbers of the subscriptions in progress that are to get an item if they match its
+    node.
+
+    Args:
+        name: the name of the node.
+        item: the position of the item.
+    """
+    if max(_pending(tx).last.values(), default=0) < item:
+        return frozenset()  # it is newer than all
+    return {int(number) for (number,) in tx.rows(_WAITING, (item, name))}
 
 
 def load(tx: Transaction) -> None:
@@ -130,9 +151,9 @@ def load(tx: Transaction) -> None:
 def _pending(tx: Transaction) -> _Pending:
     found: _Pending | None = tx.cache.get(_CACHE)
     if found is None:
-        found = tx.cache[_CACHE] = _Pending({}, set())
-        for jid, number in tx.rows(_PENDING):
-            found.add(jid, number)
+        found = tx.cache[_CACHE] = _Pending({}, {})
+        for jid, number, last in tx.rows(_PENDING):
+            found.add(jid, number, last)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Final
 
 import pytest
@@ -208,6 +209,21 @@ def test_an_older_retained_item_does_not_overtake_a_newer_item(gateway: Gateway,
     assert [name for name, _ in first] == list("abcd")
     assert live[:4] == [("g", b"kept"), ("g", b"live"), ("g", b"live"), ("a", b"live")]
     assert [name for name, _ in live[4:]] == ["f", "h", "h"]
+
+
+def test_filters_that_are_not_read_do_not_delay_others(gateway: Gateway) -> None:
+    """What a publication costs does not grow with the subscriptions that wait for its topic."""
+    retain(gateway, ["a/b/c/d/e"])
+    counts = []
+    for levels in product(*((level, "+") for level in "abcde")):
+        subscribe(gateway, "/".join(("+", *levels)))
+        retain(gateway, ["a/b/c/d/e"])
+        statements: list[str] = []
+        gateway.connection.set_trace_callback(statements.append)
+        retain(gateway, ["a/b/c/d/e"])
+        gateway.connection.set_trace_callback(None)
+        counts.append(len(statements))
+    assert counts[-1] == counts[1]
 
 
 def test_the_rest_is_sent_once(gateway: Gateway) -> None:
