@@ -59,6 +59,11 @@ NAME: Final = "fieldpost-front"
 
 _NO_FILE: Final = Path("/proc/self/fd/none")
 
+MAX_UNANSWERED: Final = 512
+"""Connections without a session that this process has beyond `limits.unauthenticated`, because the
+core has not answered yet: as many as connect at once after a power cut. While the core is too busy,
+further ones are closed. Each takes 7 KB."""
+
 CHECK_TIME: Final = 1.0
 """Seconds between two checks of what has left the write buffers."""
 
@@ -81,6 +86,7 @@ class FrontConnections:
         self._tls: TlsServer | None = None
         self._servers: list[asyncio.Server] = []
         self._handlers: dict[int, LinkedHandler] = {}
+        self._unbound: set[int] = set()  # connections without a session
         self._next = 0
         self._handshakes = self._bad_certificates = 0
         self._checks = 0
@@ -124,6 +130,8 @@ class FrontConnections:
         """Pass on no input while the core does not read; what passes for a moment is bounded by
         the credits."""
         self._is_paused = is_paused
+        if not is_paused:
+            self._unbound &= self._handlers.keys()
         for handler in self._handlers.values():
             handler.pause(is_paused)
 
@@ -192,7 +200,8 @@ class FrontConnections:
         tls_server.add(side.alpn)
 
         def accept() -> asyncio.BaseProtocol:
-            if len(self._handlers) >= MAX_CONNECTIONS:
+            unbound = len(self._unbound) - context.limits.unauthenticated
+            if unbound >= MAX_UNANSWERED or len(self._handlers) >= MAX_CONNECTIONS:
                 return _Refused()
             self._next += 1
             wire = side.wire(context, side.parser(context.limits), tls_server)
@@ -203,9 +212,11 @@ class FrontConnections:
                 place,
                 side.encoder(),
                 self._loop.time,
+                self._unbound.discard,
                 self._forget,
             )
             self._handlers[self._next] = handler
+            self._unbound.add(self._next)
             if self._is_paused:
                 handler.pause(True)
             return ClientHelloReader(wire, side.alpn, only_tls=listening.only_tls)
@@ -219,6 +230,8 @@ class FrontConnections:
 
     def _forget(self, number: int) -> None:
         self._handlers.pop(number, None)
+        if not self._is_paused:  # else the core does not know it yet, and has to learn of it
+            self._unbound.discard(number)
 
     # Regular checks
 

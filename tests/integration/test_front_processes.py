@@ -6,16 +6,18 @@ import asyncio
 import os
 import re
 import signal
-from contextlib import AsyncExitStack
+import socket
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Final
 
 from edge.mqtt.packets import Disconnect, Property, PubComp, Publish, PubRec, PubRel
 from edge.mqtt.reasons import Reason
-from tests.helpers.gateway import NO_RATE_LIMITS, Gateway, bind_session, log_in
+from edge.server.front_process import MAX_UNANSWERED
+from tests.helpers.gateway import NO_RATE_LIMITS, Gateway, bind_session, log_in, port_of
 from tests.helpers.mqtt import MqttClient
 from tests.helpers.processes import Process, wait_all_ended
-from tests.helpers.xmpp import SM, Client, log_message
+from tests.helpers.xmpp import SM, WAIT_S, Client, log_message
 
 KEPT: Final = {Property.SESSION_EXPIRY: 3600}
 TOPIC: Final = "plant/temp"
@@ -176,3 +178,19 @@ async def test_a_front_that_hangs_costs_little_and_delays_no_other(tmp_path: Pat
             assert packet == Disconnect(Reason.QUOTA_EXCEEDED)  # it has not read
             assert await asyncio.to_thread(process.wait) == 0
             assert "front" not in process.stderr
+
+
+async def test_a_core_that_hangs_bounds_the_connections_of_a_front(tmp_path: Path) -> None:
+    gateway = make_gateway(tmp_path, 1, unauthenticated=10, unauthenticated_per_address=5)
+    with gateway.run() as process, ExitStack() as stack:
+        os.kill(process.pid, signal.SIGSTOP)
+        target, most = ("127.0.0.1", port_of(process)), MAX_UNANSWERED + 10
+        found = [
+            stack.enter_context(socket.create_connection(target, WAIT_S)) for _ in range(most + 20)
+        ]
+        assert [each.recv(1) for each in found[most:]] == [b""] * 20
+        os.kill(process.pid, signal.SIGCONT)
+        for each in found[5:most]:  # too many from one address
+            assert each.recv(100).startswith(b"<?xml")
+        async with await bind_session(process, "ant", from_="127.0.0.2") as ant:
+            assert await ant.assured("1", log_message(1)) == "received"

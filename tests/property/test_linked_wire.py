@@ -205,6 +205,7 @@ class LinkedWires(RuleBasedStateMachine):
             0,
             msgspec.msgpack.encode,
             lambda: self.now,
+            lambda _number: None,
             self._forget,
         )
         self.socket = Socket(self.wire)

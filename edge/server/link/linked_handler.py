@@ -8,6 +8,7 @@ from typing import Any, Final
 from edge.server.link.batches import Batches
 from edge.server.link.messages import (
     MAX_REQUESTS,
+    WINDOW,
     Certificate,
     Left,
     Lost,
@@ -36,12 +37,14 @@ class LinkedHandler:
         number: the connection's number.
         listener: the place of its listener in `Begin.listening`.
         encode: encodes the protocol's items.
+        note_bound: is called with the number when the connection has a session, or later again.
         forget: is called with the number when the connection is lost.
     """
 
     __slots__ = (
-        "_credit", "_encode", "_forget", "_is_paused", "_link", "_listener", "_number",
-        "_reported_at", "_requests", "_time", "_unreported", "_written", "is_reporting", "wire",
+        "_credit", "_encode", "_forget", "_is_paused", "_link", "_listener", "_note_bound",
+        "_number", "_reported_at", "_requests", "_time", "_unreported", "_written",
+        "is_reporting", "wire",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +55,7 @@ class LinkedHandler:
         listener: int,
         encode: Encode,
         time: Callable[[], float],
+        note_bound: Callable[[int], None],
         forget: Callable[[int], None],
     ) -> None:
         self._link = link
@@ -59,6 +63,7 @@ class LinkedHandler:
         self._listener = listener
         self._encode = encode
         self._time = time
+        self._note_bound = note_bound
         self._forget = forget
         self._credit = 1
         self._is_paused = False
@@ -142,7 +147,9 @@ class LinkedHandler:
     # Called for the core
 
     def add_credit(self, size: int) -> None:
-        """Let the wire pass on more input."""
+        """Let the wire pass on more input; that of a session may come ahead."""
+        if size >= WINDOW:
+            self._note_bound(self._number)
         self._credit += size
         self.wire.want(self._credit > 0 and not self._is_paused)
 

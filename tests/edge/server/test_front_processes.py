@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -21,6 +21,7 @@ from edge.errors import SetupError
 from edge.server import front_processes
 from edge.server.front_process import FrontConnections, MemoryFiles
 from edge.server.front_processes import FrontProcesses
+from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import VERSION, Begin, CertificateFiles, Limit, Release, encode
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.tls import TlsContexts, TlsServer
@@ -175,6 +176,19 @@ async def test_an_error_in_a_front_ends_one_connection() -> None:
     front._on_batch(memoryview(encode([Release(0), Release(1)])))
     assert [wire.calls for wire in wires] == [["release", "abort"]] * 2
     assert len(errors) == 2
+
+
+async def test_what_the_core_does_not_read_of_lost_connections_is_bounded() -> None:
+    front = FrontConnections(lambda _error: None)
+    front._unbound = {1, 2}
+    front._on_pause(True)
+    front._forget(1)
+    assert front._unbound == {1, 2}
+    front._handlers[2] = cast(LinkedHandler, SimpleNamespace(pause=lambda _is_paused: None))
+    front._on_pause(False)
+    assert front._unbound == {2}
+    front._forget(2)
+    assert not front._unbound
 
 
 REACH = """
