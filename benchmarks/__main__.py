@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    attack,
     cluster,
     commits,
     exchanges,
@@ -46,6 +47,7 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "commit": commits.measure,
     "exchanges": exchanges.measure,
     "fronts": fronts.measure,
+    "attack": attack.measure,
     "relay": relay.measure,
     "queues": queues.measure,
     "peers": peers.measure,

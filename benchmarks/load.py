@@ -15,9 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from benchmarks import machine, native, payload, peer, usage
@@ -61,7 +61,8 @@ class Measurement:
     the median and the 99th percentile of the latencies. `sent` counts all exchanges since the
     start; `missing` and `repeated` count the messages that an MQTT subscriber did not receive, and
     those that it received again. `written` is the bytes that the server has had written to disks,
-    and `fronts` the processor time of its front processes.
+    and `fronts` the processor time of its front processes. `by_port` has all latencies by the local
+    port of their connection, if they are listed.
     """
 
     exchanges: int
@@ -78,6 +79,7 @@ class Measurement:
     repeated: int = 0
     written: int = 0
     fronts: float = 0.0
+    by_port: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def server(self) -> float:
@@ -123,13 +125,17 @@ def measure_exchanges(
     seconds: float,
     server: int,
     restart: Callable[[], int] | None = None,
+    connected: Callable[[], None] | None = None,
 ) -> Measurement:
     """Run the program in C, and read the processor time of the server as it measures.
+
+    `connected` is called when all connections have logged in.
 
     `restart` kills the server while exchanges are in flight, starts it again, and returns its new
     port, where the program looks for the messages. Raises `LoadError`.
     """
-    command = exchange_command({**options, "restart": int(restart is not None)}, warm_up, seconds)
+    more = {"restart": int(restart is not None), "hold": int(connected is not None)}
+    command = exchange_command({**options, **more}, warm_up, seconds)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         limit = threading.Timer(warm_up + seconds + MARGIN, process.kill)
@@ -137,6 +143,9 @@ def measure_exchanges(
         try:
             assert process.stdin is not None
             assert process.stdout is not None
+            if connected is not None and process.stdout.readline() == "connected\n":
+                connected()
+                print(file=process.stdin, flush=True)
             begin = process.stdout.readline()
             everything, before = machine.busy(), usage.processor(server)
             fronts = _busy_children(server)

@@ -80,12 +80,17 @@ def ping(connection: socket.socket) -> None:
     _until(connection, b"/>")
 
 
-def login_mqtt(target: Target, number: int, tls: ssl.SSLContext | None) -> socket.socket:
-    """Connect as `device(number)` over MQTT; return a blocking socket; raises `LoginError`."""
+def login_mqtt(
+    target: Target, number: int, tls: ssl.SSLContext | None, client: str = ""
+) -> socket.socket:
+    """Connect as `device(number)` over MQTT; return a blocking socket; raises `LoginError`.
+
+    `client` is the client identifier, if it is not the device's name.
+    """
     connection, name = connect(target), device(number)
     if tls is not None:
         connection = tls.wrap_socket(connection, server_hostname=DOMAIN)
-    request = Connect(name, user_name=name, password=PASSWORD.encode())
+    request = Connect(client or name, user_name=name, password=PASSWORD.encode())
     answer = _ask_mqtt(connection, request)
     if not isinstance(answer, ConnAck) or answer.reason:
         connection.close()

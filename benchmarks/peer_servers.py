@@ -264,7 +264,7 @@ def mosquitto(
     plugin `persist-sqlite`, it stores each change; version 2.1, which `options.root` has, has this
     plugin. It keeps all messages for a subscriber that is away. A folder that exists is used again.
     """
-    folder, port, program = options.folder, _free_port(), [find_program("mosquitto") or "mosquitto"]
+    folder, port, program = options.folder, free_port(), [find_program("mosquitto") or "mosquitto"]
     folder.mkdir(parents=True, exist_ok=True)
     more = _SAVE.format(folder=folder) if save else ""
     if sqlite is not None:
@@ -306,7 +306,7 @@ def _find_file(root: Path, pattern: str) -> Path:
 @contextmanager
 def prosody(options: Options) -> Iterator[Server]:
     """Run a Prosody whose pubsub nodes are stored in SQLite. A folder that exists is used again."""
-    folder, port = options.folder, _free_port()
+    folder, port = options.folder, free_port()
     accounts = folder / "data" / DOMAIN.replace(".", "%2e") / "accounts"
     accounts.mkdir(parents=True, exist_ok=True)
     for number in range(options.accounts):
@@ -336,7 +336,7 @@ def nats(options: Options, *, more: str = "", foreign: bool = False) -> Iterator
 
     If `foreign`, the program is that of `options.root`. A folder that exists is used again.
     """
-    folder, port, program = options.folder, _free_port(), [find_program("nats-server") or ""]
+    folder, port, program = options.folder, free_port(), [find_program("nats-server") or ""]
     folder.mkdir(parents=True, exist_ok=True)
     if foreign:
         assert options.root is not None
@@ -360,7 +360,7 @@ def rabbitmq(options: Options) -> Iterator[Server]:
     not killed: it stores the name of a new quorum queue some seconds later, or at its end, and
     discards the messages of a queue without a name when it starts again.
     """
-    folder, port, distribution, epmd = options.folder, *(_free_port() for _ in range(3))
+    folder, port, distribution, epmd = options.folder, *(free_port() for _ in range(3))
     folder.mkdir(parents=True, exist_ok=True)
     names = [device(number) for number in range(options.accounts)]
     salted = base64.b64encode(bytes(4) + hashlib.sha256(bytes(4) + PASSWORD.encode()).digest())
@@ -424,7 +424,8 @@ def _connect(port: int, started: Started) -> Target:
     raise ServerError(f"the server is not ready: {started.log.read_text()[-2000:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that is free now."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

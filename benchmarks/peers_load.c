@@ -24,6 +24,10 @@
  * answers, processor seconds of this process, latency quantiles in seconds, all exchanges since the
  * start, how many messages the subscriber has not received, and how many again.
  *
+ * With rate=N, the connections begin N exchanges a second together, in turn, whether the server is
+ * fast or slow; an exchange that the one before it delays counts from when it was due. With list=1,
+ * the object has all latencies by the local port of their connection.
+ *
  * With hold=1, the line `connected` follows the logins, and exchanges begin when standard input has a
  * line. With restart=1, the exchanges go on until the server is killed; then the port of a new one is read
  * from standard input, which the subscriber asks for the messages that were acknowledged.
@@ -64,10 +68,10 @@ enum {
 };
 
 static struct {
-    const char *protocol, *host, *domain, *to, *password, *body, *first, *subscriber;
-    int port, connections, window, exchanges, tls, version, qos, restart, hold;
-    double warm_up, seconds, silence;
-} plan = {.window = 1, .version = 4, .qos = 2, .subscriber = "", .silence = 5};
+    const char *protocol, *host, *domain, *to, *password, *body, *first, *subscriber, *topic;
+    int port, connections, window, exchanges, tls, version, qos, restart, hold, list;
+    double warm_up, seconds, silence, rate;
+} plan = {.window = 1, .version = 4, .qos = 2, .subscriber = "", .topic = "state", .silence = 5};
 
 static const struct option {
     const char *name;
@@ -93,7 +97,10 @@ static const struct option {
     {"version", .integer = &plan.version},      /* of MQTT: 4 (3.1.1) or 5 */
     {"qos", .integer = &plan.qos},              /* of MQTT */
     {"subscriber", .text = &plan.subscriber},   /* of MQTT: away, live or empty */
+    {"topic", .text = &plan.topic},             /* of MQTT, behind the account's name */
     {"silence", .real = &plan.silence},         /* after which no more messages are expected */
+    {"rate", .real = &plan.rate},               /* exchanges a second; 0: each follows another */
+    {"list", .integer = &plan.list},
     {"restart", .integer = &plan.restart},
     {"hold", .integer = &plan.hold},
 };
@@ -114,6 +121,7 @@ struct connection {
     int window;               /* exchanges in flight; the server can have a lower limit */
     bool must_ping;           /* messages were sent that PINGRESP is to answer for */
     SSL *tls;
+    double due, free_at;      /* with `rate`: times of the next exchange, of the last answer */
     uint64_t last_tag;        /* of AMQP */
     size_t used;              /* bytes of a partial answer in `buffer` */
     char buffer[BUFFER];
@@ -126,7 +134,10 @@ static uint32_t run;          /* random number that makes message ids unique */
 static bool active = true;    /* a finished exchange is followed by a new one */
 static bool ends_soon;        /* the server will be killed */
 static unsigned long started, finished, wrong, in_flight;
-static float *latencies;      /* of all finished exchanges since the warm-up */
+static struct latency {
+    float seconds;
+    int connection;
+} *latencies;                 /* of all finished exchanges since the warm-up */
 static size_t latency_count, latency_room;
 static char output[BUFFER];   /* what the connection that is being handled will send */
 static size_t output_size;
@@ -156,13 +167,13 @@ static double processor_time(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-static void put_latency(double seconds) {
+static void put_latency(double seconds, int connection) {
     if (latency_count == latency_room) {
         latency_room = latency_room ? 2 * latency_room : 1 << 16;
         latencies = realloc(latencies, latency_room * sizeof *latencies);
         if (!latencies) fail("out of memory");
     }
-    latencies[latency_count++] = seconds;
+    latencies[latency_count++] = (struct latency){seconds, connection};
 }
 
 /* Bytes in and out */
@@ -395,11 +406,12 @@ static void advance(struct connection *c, struct slot *s, bool right, bool last)
     if (right) {
         finished++;
         s->acknowledged++;
-        put_latency(now() - s->began);
+        put_latency(now() - s->began, c->number);
     } else {
         wrong++;
     }
-    if (active) begin(c, s);
+    if (plan.rate) c->free_at = now();
+    else if (active) begin(c, s);
 }
 
 static void report_wrong(const char *answer, size_t size) {
@@ -601,13 +613,13 @@ static void login_mqtt(struct connection *c) {
 
 static void send_mqtt(struct connection *c, struct slot *s) {
     unsigned char packet[BUFFER], *at = packet + 5;
-    char topic[32], msg_id[ID_BYTES + 1];
+    char topic[256], msg_id[ID_BYTES + 1];
     int identifier = s - c->slots + 1;
     if (s->second) {
         send_acknowledgement(c, PUBREL, identifier);
         return;
     }
-    snprintf(topic, sizeof topic, "sensor%04d/state", c->number);
+    snprintf(topic, sizeof topic, "sensor%04d/%s", c->number, plan.topic);
     at = put_string(at, topic);
     if (plan.qos) at = put_number(at, identifier, 2);
     else c->must_ping = true;
@@ -910,13 +922,34 @@ static void watch(int poll, struct connection *c) {
 
 static void handle(int poll, double seconds) {
     struct epoll_event events[EVENTS];
-    int count = epoll_wait(poll, events, EVENTS, seconds * 1000 + 1);
+    struct timespec limit = {.tv_sec = seconds, .tv_nsec = (seconds - (long)seconds) * 1e9};
+    int count = epoll_pwait2(poll, events, EVENTS, &limit, NULL);
     for (int i = 0; i < count; i++) receive(events[i].data.ptr);
 }
 
-/* Handle answers until a time, or until no exchange is in flight. */
+/* With `rate`, begin the exchanges that are due; return the time of the next one, at most `end`. */
+static double begin_due(double end) {
+    for (struct connection *c = connections; c < connections + plan.connections; c++) {
+        struct slot *s = c->slots;
+        if (!s->unanswered && c->due <= now()) {
+            begin(c, s);
+            if (c->free_at > c->due) s->began = c->due;
+            c->due += plan.connections / plan.rate;
+            flush(c);
+        }
+        if (!s->unanswered && c->due < end) end = c->due;
+    }
+    return end;
+}
+
+/* Handle answers until a time, or until no exchange is in flight or due. */
 static void handle_until(int poll, double end) {
-    for (double left; in_flight && (left = end - now()) > 0;) handle(poll, left);
+    bool paced = plan.rate && active;
+    for (double next = end; (in_flight || paced) && now() < end; next = end) {
+        if (paced) next = begin_due(end);
+        double left = next - now();
+        handle(poll, left > 0 ? left : 0);
+    }
 }
 
 /* The subscriber: a session of the first account. */
@@ -928,8 +961,10 @@ static bool connect_subscriber(enum session session) {
 
 static void subscribe(void) {
     unsigned char packet[CONTENT], *at = put_number(packet + 5, 1, 2);
+    char filter[256];
+    snprintf(filter, sizeof filter, "+/%s", plan.topic);
     if (has_properties()) *at++ = 0;
-    at = put_string(at, "+/state");
+    at = put_string(at, filter);
     *at++ = plan.qos;
     send_packet(&subscriber, SUBSCRIBE, packet, at);
     await_packet(&subscriber, SUBACK, packet);
@@ -995,17 +1030,34 @@ static void await_restart(int poll) {
 }
 
 static int compare(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
+    float x = ((const struct latency *)a)->seconds, y = ((const struct latency *)b)->seconds;
     return (x > y) - (x < y);
 }
 
 static double quantile(double share) {
-    return latency_count ? latencies[(size_t)(share * (latency_count - 1))] : 0.0;
+    return latency_count ? latencies[(size_t)(share * (latency_count - 1))].seconds : 0.0;
+}
+
+/* Print the latencies of each connection, by its local port. */
+static void print_list(void) {
+    for (struct connection *c = connections; c < connections + plan.connections; c++) {
+        struct sockaddr_in local = {0};
+        const char *separator = "";
+        getsockname(c->socket, (struct sockaddr *)&local, &(socklen_t){sizeof local});
+        printf("%s\"%d\": [", c == connections ? "" : ", ", ntohs(local.sin_port));
+        for (size_t i = 0; i < latency_count; i++) {
+            if (latencies[i].connection != c->number) continue;
+            printf("%s%.6f", separator, latencies[i].seconds);
+            separator = ", ";
+        }
+        printf("]");
+    }
 }
 
 static void measure(int poll) {
     for (struct connection *c = connections; c < connections + plan.connections; c++) {
-        for (int slot = 0; slot < c->window; slot++) begin(c, &c->slots[slot]);
+        c->due = now() + c->number / plan.rate; /* used with a rate */
+        for (int slot = 0; !plan.rate && slot < c->window; slot++) begin(c, &c->slots[slot]);
         flush(c);
     }
     handle_until(poll, now() + plan.warm_up);
@@ -1028,8 +1080,10 @@ static void measure(int poll) {
     unsigned long missing = protocol->subscribes ? count_missing(poll) : 0;
     printf("{\"exchanges\": %lu, \"seconds\": %.6f, \"errors\": %lu, \"load\": %.6f,"
            " \"median\": %.6f, \"slow\": %.6f, \"sent\": %lu, \"missing\": %lu,"
-           " \"repeated\": %lu}\n",
+           " \"repeated\": %lu, \"by_port\": {",
            done, seconds, wrong, own, median, slow, finished, missing, repeated);
+    if (plan.list) print_list();
+    puts("}}");
 }
 
 static void read_option(char *argument) {
@@ -1056,6 +1110,7 @@ int main(int count, char **arguments) {
         fail("no message of QoS 0 is kept for a subscriber that is away");
     if (plan.restart && strcmp(plan.subscriber, "away"))
         fail("only a subscriber that is away gets the messages of a restarted server");
+    if (plan.rate && plan.window > 1) fail("a rate is for one exchange of each connection");
     if (plan.connections < 1 || plan.window < 1 || plan.window > MAX_WINDOW)
         fail("at least one connection, and a window of 1 to %d", MAX_WINDOW);
     while (protocol->name && strcmp(protocol->name, plan.protocol)) protocol++;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,16 @@ def processor(pid: int) -> Processor:
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started from its main thread."""
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def peer_ports(pid: int) -> list[int]:
+    """Return the ports of the peers of a process's connections over IPv4."""
+    own = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            own.add(str(each.readlink()))
+    rows = map(str.split, Path(f"/proc/{pid}/net/tcp").read_text("ascii").splitlines()[1:])
+    return [int(row[2].partition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own]
 
 
 def written(pid: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, cluster, payload, peer, queue_payload, server
+from benchmarks import attackers, backlog, cluster, payload, peer, queue_payload, server
 from benchmarks.__main__ import SPARK, TOPICS, main
 from benchmarks.exchange_steps import KINDS, Core, SensorStream, transaction
 from benchmarks.ingest_page import Run, growth_blocks
@@ -97,6 +97,13 @@ def test_the_ingest_page_shows_the_steps_of_the_ingest() -> None:
     runs = [Run(count, 500 * count, 1.0, 1.0, 1, steps) for count in (4, 40, 40, 40)]
     table = growth_blocks(runs, 4)[1]
     assert "| 101 | 102 | 103 | 104 | 106 |" in table
+
+
+def test_the_attackers_filters_match_what_the_devices_publish() -> None:
+    topic = "/".join((peer.device(0), *attackers.LEVELS))
+    filters = set(attackers.overlapping(attackers.FILTERS))
+    assert len(filters) == attackers.FILTERS
+    assert all(topics.matches(filter, topic) for filter in filters)
 
 
 def test_executors_have_processors_of_their_own() -> None:
