@@ -211,31 +211,26 @@ def _recipients(
         if len(subscribed) == 1:
             found.append(_recipient(subscribed, None))
             continue
-        together = []
-        for one in subscribed:
-            if one.options.delivery.only_items:
-                together.append(one)
-            else:
-                found.append(_recipient((one,), one.subid))
-        if together:
+        apart = [one for one in subscribed if not one.options.delivery.only_items]
+        found += [_recipient((one,), one.subid) for one in apart]
+        if len(apart) < len(subscribed):
+            together = [one for one in subscribed if one.options.delivery.only_items]
             found.append(_recipient(together, None))
     return found
 
 
 def _recipient(found: Sequence[Subscription], subid: str | None) -> Recipient:
     """Return the recipient for a subscription, or for several of a JID together."""
-    first, qos, as_published = found[0], -1, False
-    others: list[Subscription] = []
-    for one in found:
-        options = one.options
-        if options.qos > qos:
-            first, qos = one, options.qos
-        as_published = as_published or options.delivery.retain_as_published
-        if not options.delivery.no_local:
-            others.append(one)
-    no_local = len(others) < len(found)
-    own = _recipient(others, subid) if no_local and others else None
-    numbers = identifiers([one.options.delivery for one in found])
+    kinds = {id(one.options): one for one in reversed(found)}  # the first of each, last first
+    options = [one.options.delivery for one in kinds.values()]
+    first = max(kinds.values(), key=lambda one: (one.options.qos, -one.id))
+    as_published = any(one.retain_as_published for one in options)
+    no_local, own = any(one.no_local for one in options), None
+    if no_local and (others := [one for one in found if not one.options.delivery.no_local]):
+        own = _recipient(others, subid)
+    numbers: tuple[int, ...] = ()
+    if any(one.identifier for one in options):
+        numbers = identifiers([one.options.delivery for one in found])
     return Recipient(first, subid, numbers, as_published, no_local, own)
 
 
@@ -286,7 +281,7 @@ def announce_item(
         return
     event = published(tx, node, item_id, payload, publisher, attributes, expires)
     qos, retain, type_ = attributes.qos, bool(attributes.retain), _message_type(node.config)
-    if retained.is_any_pending(tx):
+    if any(one.subscription.options.delivery.only_items for one in found):
         _send_retained_before(context, tx, node)
     as_retained = replace(event, retain=True) if retain else event
     publishers = publisher, publisher.partition("/")[0]
@@ -390,7 +385,7 @@ def send_last_item(
 def _send_retained_before(context: Context, tx: Transaction, node: Node) -> None:
     """Send the retained item of a node to the subscriptions that are still to get it, before a
     newer item of the node. If the newer one is kept, nobody gets the older one."""
-    item = _last_kept(tx, node)
+    item = _last_kept(tx, node) if retained.is_any_pending(tx) else None
     if item is None or not (waiting := retained.waiting_for(tx, node.name, item.position)):
         return
     of_node = store.readers(tx, node.name) or _readers(tx, node)
