@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from edge.engine.dispatch.encoding import source_of
-from edge.engine.dispatch.hooks import OffloadedWork, Work
+from edge.engine.dispatch.hooks import OffloadedWork, PartedWork, Work
 from edge.engine.dispatch.outputs import EndReason
 from edge.engine.rules import access
 from edge.engine.rules.quota import Usage
@@ -102,7 +102,8 @@ class Session(ABC, Generic[R]):
         connection: its connection, or None if it has none.
         in_flight: number of received requests whose units of work are not committed.
         in_flight_bytes: bytes of these requests.
-        offloading: whether a request's work is being prepared outside of the event loop; no other
+        offloading: whether a request's work is being prepared outside of the event loop, or run in
+            parts; no other
             request is handled until that is done.
         since: the event loop's time at which it was created.
         unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
@@ -180,12 +181,14 @@ class Session(ABC, Generic[R]):
 
     # Receiving
 
-    def submit(self, request: R, work: Work | OffloadedWork, size: int) -> None:
+    def submit(self, request: R, work: Work | OffloadedWork | PartedWork, size: int) -> None:
         """Run the work of a request of `size` bytes, and send its answer after the commit."""
         self.in_flight += 1
         self.in_flight_bytes += size
         if isinstance(work, OffloadedWork):
             self._offload(request, work, size)
+        elif isinstance(work, PartedWork):
+            self._run_parts(request, work, size)
         else:
             self._context.store.enqueue(_RequestUnit(self, request, work, size))
 
@@ -206,6 +209,26 @@ class Session(ABC, Generic[R]):
 
         context = self._context
         context.loop.run_in_executor(context.hashing, work.prepare).add_done_callback(submit)
+
+    def _run_parts(self, request: R, work: PartedWork, size: int) -> None:
+        self.offloading = True
+        results: list[bytes] = []
+
+        def submit() -> None:
+            unit = _RequestUnit(self, request, work.parts[len(results)], size)
+            self._context.store.submit(unit.run, take, size)
+
+        def take(outcome: bytes | EndReason | StoreError) -> None:
+            if isinstance(outcome, bytes) and outcome:  # the session exists
+                results.append(outcome)
+                if len(results) < len(work.parts):
+                    submit()
+                    return
+                outcome = work.answer(results)
+            self.offloading = False
+            self.complete(request, size, outcome)
+
+        submit()
 
     def complete(self, request: R, size: int, outcome: bytes | EndReason | StoreError) -> None:
         """Answer a request with the outcome of its unit of work."""

@@ -98,6 +98,20 @@ class OffloadedWork(NamedTuple):
     prepare: Callable[[], Work]
 
 
+class PartedWork(NamedTuple):
+    """Work in several units, between which those of other sessions run, because all together take
+    milliseconds. Meanwhile the session handles nothing else.
+
+    Attributes:
+        parts: the units, in order. If a part fails, the parts before it remain done, and no other
+            is run. Their results must not be empty.
+        answer: makes the answer of their results.
+    """
+
+    parts: Sequence[Work]
+    answer: Callable[[Sequence[bytes]], bytes]
+
+
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
 

@@ -8,12 +8,13 @@ that matches one node, which need not exist.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from edge import topics
 from edge.engine.dispatch import destinations
-from edge.engine.dispatch.hooks import Context, Hooks, Work
+from edge.engine.dispatch.hooks import Context, Hooks, PartedWork, Work
 from edge.engine.log import refusals
 from edge.engine.rules import access
 from edge.engine.rules.access import Sender
@@ -60,13 +61,16 @@ REASONS: Final = {
 
 
 MAX_FILTERS: Final = 512
-"""Maximum filters of a packet, because all are handled in one unit of work. Home Assistant sends
-500 in a packet."""
+"""Maximum filters of a packet. Home Assistant sends 500 in a packet."""
+
+PART: Final = 64
+"""Maximum filters that one unit of work handles: some milliseconds, for which others wait. At most
+255, because the number is a byte of the result."""
 
 _WITHOUT_SUBSCRIPTION: Final = (PubsubReason.NOT_SUBSCRIBED, PubsubReason.SHARES_DISABLED)
 
 
-def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
+def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work | PartedWork | bytes:
     """Subscribe a session to filters and shares; one that is refused does not affect the others.
 
     Filters beyond `MAX_FILTERS` and the number of subscriptions that an account may have are
@@ -74,24 +78,55 @@ def subscribe(context: Context, packet: Subscribe, peer: Peer) -> Work:
     """
     most = min(MAX_FILTERS, context.limits.subscriptions_per_account)
     identifier = packet.properties.get(Property.SUBSCRIPTION_ID, (0,))[0]
+    accepted, excess = packet.subscriptions[:most], packet.subscriptions[most:]
+    if any(one.no_local and topics.is_share(one.filter) for one in packet.subscriptions):
+        return answers.end(Reason.PROTOCOL_ERROR)
 
-    def work(tx: Transaction, sender: Sender) -> bytes:
-        if any(one.no_local and topics.is_share(one.filter) for one in packet.subscriptions):
-            return answers.end(Reason.PROTOCOL_ERROR)
+    def part(begin: int, tx: Transaction, sender: Sender) -> bytes:
         reasons, text = [], ""
-        for wanted in packet.subscriptions[:most]:
+        for wanted in accepted[begin : begin + PART]:
             try:
                 reasons.append(_subscribe(context, tx, sender, wanted, identifier))
             except ServiceError as error:
                 reasons.append(answers.reason(context, error))
                 text = text or error.text
-        if excess := packet.subscriptions[most:]:
+        if excess and begin + PART >= most:
             refusals.log(context, tx, sender, "subscriptions_per_account", most)
             text = text or f"more than {most} filters at once"
-            reasons += [Reason.QUOTA_EXCEEDED] * len(excess)
-        return answers.explained(peer, SubAck(packet.id, tuple(reasons)), text)
+        return _result(reasons, text)
 
-    return work
+    def answer(results: Sequence[bytes]) -> bytes:
+        reasons, text = _join(results)
+        reasons += (Reason.QUOTA_EXCEEDED,) * len(excess)
+        return answers.explained(peer, SubAck(packet.id, reasons), text)
+
+    return _in_parts(len(accepted), part, answer)
+
+
+def _in_parts(
+    count: int,
+    part: Callable[[int, Transaction, Sender], bytes],
+    answer: Callable[[Sequence[bytes]], bytes],
+) -> Work | PartedWork:
+    """Return the work for so many filters; `part` handles those from a number on, at most `PART`,
+    and returns `_result`."""
+    if count <= PART:
+        return lambda tx, sender: answer((part(0, tx, sender),))
+    return PartedWork([partial(part, begin) for begin in range(0, count, PART)], answer)
+
+
+def _result(reasons: Sequence[int], text: str = "") -> bytes:
+    return bytes((len(reasons), *reasons)) + text.encode()
+
+
+def _join(results: Sequence[bytes]) -> tuple[tuple[int, ...], str]:
+    """Return the reasons of several results, and the first text."""
+    reasons, text = b"", b""
+    for result in results:
+        end = 1 + result[0]
+        reasons += result[1:end]
+        text = text or result[end:]
+    return tuple(reasons), text.decode()
 
 
 def _subscribe(
@@ -124,13 +159,14 @@ def _target(context: Context, text: str) -> Target:
     return found if found.filter is not None else subscriptions.filter_target(context, text)
 
 
-def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
+def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work | PartedWork:
     """End subscriptions of a session; too many filters are refused as by `subscribe`."""
     most = min(MAX_FILTERS, context.limits.subscriptions_per_account)
+    accepted, excess = packet.filters[:most], packet.filters[most:]
 
-    def work(tx: Transaction, sender: Sender) -> bytes:
-        reasons = []
-        for filter in packet.filters[:most]:
+    def part(begin: int, tx: Transaction, sender: Sender) -> bytes:
+        reasons: list[int] = []
+        for filter in accepted[begin : begin + PART]:
             try:
                 target = _target(context, filter)
                 subscriptions.unsubscribe(context, tx, sender, target, sender.full)
@@ -139,11 +175,14 @@ def unsubscribe(context: Context, packet: Unsubscribe, peer: Peer) -> Work:
                 is_missing = error.reason in _WITHOUT_SUBSCRIPTION
                 missing = Reason.NO_SUBSCRIPTION_EXISTED
                 reasons.append(missing if is_missing else answers.reason(context, error))
-        reasons += [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters[most:])
-        answer = UnsubAck(packet.id, tuple(reasons))
-        return encode_within(answer, peer.version, peer.max_packet)
+        return _result(reasons)
 
-    return work
+    def answer(results: Sequence[bytes]) -> bytes:
+        reasons, _text = _join(results)
+        reasons += (Reason.IMPLEMENTATION_SPECIFIC_ERROR,) * len(excess)
+        return encode_within(UnsubAck(packet.id, reasons), peer.version, peer.max_packet)
+
+    return _in_parts(len(accepted), part, answer)
 
 
 def item(context: Context, notification: Notification, now: Callable[[], float]) -> Publish | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from edge.engine.dispatch.hooks import Context, OffloadedWork, Registry, Work
+from edge.engine.dispatch.hooks import Context, OffloadedWork, PartedWork, Registry, Work
 from edge.engine.rules.access import Sender
 from edge.engine.store.database import SentMessage, Transaction
 from edge.mqtt.packets import MAX_PACKET, V5, Connect, Disconnect, Property, Publish, PubRel
@@ -29,7 +29,7 @@ class Peer(NamedTuple):
     max_packet: int = MAX_PACKET
 
 
-Handler: TypeAlias = Callable[[Context, Any, Peer], Work | OffloadedWork | bytes]
+Handler: TypeAlias = Callable[[Context, Any, Peer], Work | OffloadedWork | PartedWork | bytes]
 """Turns a packet into work, or into an answer that needs no transaction. An answer that is a
 DISCONNECT ends the connection."""
 

@@ -332,8 +332,21 @@ def _one(row: Any) -> Subscription | None:
 def _subscription(row: Any) -> Subscription:
     *fields, qos, requests, presence, stored, policy_name = row
     (deliver, delivery), policy = _decode(stored), policy_name and QueuePolicy(policy_name)
-    options = SubscriptionOptions(deliver, qos, bool(presence), requests, policy, delivery)
+    options = _options(deliver, qos, bool(presence), requests, policy, delivery)
     return Subscription._make((*fields, options))
+
+
+@lru_cache(maxsize=64)
+def _options(
+    deliver: bool,
+    qos: int,
+    presence: bool,
+    requests: int | None,
+    policy: QueuePolicy | None,
+    delivery: DeliveryOptions,
+) -> SubscriptionOptions:
+    """Return the options, usually the same object for the same options: this spares comparisons."""
+    return SubscriptionOptions(deliver, qos, presence, requests, policy, delivery)
 
 
 @lru_cache(maxsize=16)

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from edge.features.pubsub.mqtt import MAX_FILTERS
-from edge.mqtt.packets import V5, V311, Subscription, UnsubAck, Unsubscribe
+from edge.features.pubsub.mqtt import MAX_FILTERS, PART
+from edge.mqtt.packets import (
+    V5,
+    V311,
+    PingReq,
+    PingResp,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
 from edge.mqtt.reasons import Reason
 from tests.helpers.in_process import InProcessGateway, in_process
 from tests.helpers.mqtt import MqttClient
@@ -52,7 +63,9 @@ async def test_a_hub_subscribes_to_hundreds_of_topics_at_once(tmp_path: Path) ->
         in_process(tmp_path, "hub") as running,
         await MqttClient.connect(running.mqtt, "hub") as client,
     ):
+        before = running.store.commits
         assert await client.subscribe(*(f"z/{number}/set" for number in range(500))) == (0,) * 500
+        assert running.store.commits - before >= 500 // PART  # others are served in between
         more = await client.subscribe(*(f"z/{number}/get" for number in range(MAX_FILTERS + 1)))
         refused = Reason.QUOTA_EXCEEDED
         assert more == (0,) * 500 + (refused,) * (MAX_FILTERS + 1 - 500)
@@ -67,3 +80,20 @@ async def test_a_share_cannot_leave_out_what_its_member_publishes(
         with pytest.raises(AssertionError, match="reason=130"):
             await client.subscribe(Subscription(filter, no_local=True))
         assert await client.receive() is None
+
+
+async def test_packets_with_many_filters_are_handled_in_order(tmp_path: Path) -> None:
+    filters = tuple(f"z/{number}" for number in range(3 * PART))
+    wanted = Subscribe(1, tuple(Subscription(filter, 1) for filter in filters))
+    packets = wanted, Unsubscribe(2, filters), Publish("z/1", b"lost"), wanted, PingReq()
+    async with (
+        in_process(tmp_path, "hub", auto_create=["#"]) as running,
+        await MqttClient.connect(running.mqtt, "hub") as client,
+    ):
+        client.send(*packets)
+        found = [await client.receive() for _ in packets[1:]]
+        done = (Reason.SUCCESS,) * len(filters)
+        subscribed = SubAck(1, (1,) * len(filters))
+        assert PingResp() in found
+        found.remove(PingResp())  # it is answered at once
+        assert found == [subscribed, UnsubAck(2, done), subscribed]
