@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import filecmp
-import functools
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from sync.common.durable_files import (
     PRIVATE_FILE,
@@ -29,6 +29,8 @@ from sync.common.durable_files import (
 )
 from sync.common.errors import LeaseError
 from sync.storage.storage import HIDDEN, File
+
+_T = TypeVar("_T")
 
 LEASE: Final = "lease"
 """The file of the lease (see `Storage.lease`), below the root."""
@@ -94,7 +96,7 @@ class LocalStorage:
         target = self.root / path
         is_new = True
         try:
-            self._link(target, data)
+            self._in_folder(target.parent, partial(link_file, target, data, self._file_mode))
         except FileExistsError:
             if self.read(path) != data:
                 raise
@@ -102,14 +104,14 @@ class LocalStorage:
         self._sync(target.parent)
         return is_new
 
-    def _link(self, target: Path, data: bytes) -> None:
-        """Create a file and its folders, once more if `clean` has just removed an empty one."""
+    def _in_folder(self, folder: Path, call: Callable[[], _T]) -> _T:
+        """Create a folder and call, both once more if `clean` has just removed an empty folder."""
         try:
-            self._make(target.parent)
-            link_file(target, data, self._file_mode)
-        except FileNotFoundError:  # a folder that is new is not removed
-            self._make(target.parent)
-            link_file(target, data, self._file_mode)
+            self._make(folder)
+            return call()
+        except FileNotFoundError:  # a folder that is new, or above one that is, is not removed
+            self._make(folder)
+            return call()
 
     def replace(self, path: str, data: bytes, instead_of: Collection[bytes] | None = None) -> None:
         target = self.root / path
@@ -121,12 +123,12 @@ class LocalStorage:
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         paths = {self.root / source: self.root / target for source, target in moves.items()}
-        targets = {target.parent for target in paths.values()}
-        for folder in targets:
-            self._make(folder)
-        tried = {source: _linked(source, target) for source, target in paths.items()}
+        tried = {
+            source: self._in_folder(target.parent, partial(_linked, source, target))
+            for source, target in paths.items()
+        }
         linked = [source for source, done in tried.items() if done]
-        for folder in targets:
+        for folder in {target.parent for target in paths.values()}:
             fsync_folder(folder)
         for source in linked:
             source.unlink(missing_ok=True)
@@ -192,7 +194,7 @@ def _sync_existing(folders: Iterable[Path]) -> None:
             fsync_folder(folder)
 
 
-@functools.lru_cache(MAX_SYNCED)
+@lru_cache(MAX_SYNCED)
 def _sync_above(root: Path, folder: Path, period: int) -> None:
     """Make a folder below `root` durable, which another process may have created, once.
 
@@ -221,7 +223,10 @@ def _unless_absent(error: OSError) -> None:
 
 
 def _linked(source: Path, target: Path) -> bool | None:
-    """Link a file; return False if the target has different content, None if one is absent."""
+    """Link a file; return False if the target has different content, None if one is absent.
+
+    Raises FileNotFoundError if the target's folder does not exist.
+    """
     try:
         try:
             os.link(source, target)

@@ -83,7 +83,7 @@ class Storage(Protocol):
         """Remove temporary files below `folder` that calls interrupted an hour ago or earlier left.
 
         Return their number. On a local disk, folders that have been empty for a day are removed,
-        too; `create` may run meanwhile.
+        too; `create` and `move` may run meanwhile.
         """
         ...
 

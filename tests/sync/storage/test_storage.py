@@ -7,6 +7,7 @@ import pickle
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from obstore.store import LocalStore
@@ -127,6 +128,27 @@ def test_a_file_is_created_although_its_empty_folder_is_removed_just_then(
     assert storage.create("a/lane/1.seg", b"1")
     assert seen == [{"a"}, {"a", "a/lane"}]
     assert listed(storage) == [("a/lane/1.seg", 1)]
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_file_is_moved_although_an_empty_folder_is_removed_just_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, above: bool
+) -> None:
+    """The folder of the target is removed before the link, or the one above it before that."""
+    storage, target = LocalStorage(tmp_path), "a/lane/epoch/1.seg" if above else "a/lane/1.seg"
+    module, name = (local, "make_folders") if above else (os, "link")
+    call = getattr(module, name)
+    storage.create("x", b"1")
+    (tmp_path / "a" / "lane").mkdir(parents=True)
+    os.utime(tmp_path / "a" / "lane", (1, 1))
+
+    def clean_and_call(*arguments: Any) -> None:
+        storage.clean("a")
+        call(*arguments)
+
+    monkeypatch.setattr(module, name, clean_and_call)
+    assert storage.move({"x": target}) == []
+    assert listed(storage) == [(target, 1)]
 
 
 def test_listings_leave_out_hidden_files_and_other_folders(storage: Storage) -> None:
