@@ -42,6 +42,8 @@ class Spool:
         self._storage = LocalStorage(folder)
         self._capacity = capacity
         self._lock = threading.Lock()
+        self._landed: set[str] = set()  # paths of files that could not be removed
+        self._adding = 0  # bytes of segments that are being added
         self.size = 0
         """Bytes of the spooled segments."""
 
@@ -53,7 +55,7 @@ class Spool:
             for path in self._folder.rglob(f".*{TEMPORARY}"):
                 path.unlink()
             self._storage.clean("")
-            self.size = sum(file.size for file in self._storage.files(suffix=SUFFIX))
+            self.files()
             yield
 
     def has_room(self, size: int) -> bool:
@@ -64,27 +66,38 @@ class Spool:
         """Store a segment, unless it is there. Raises OSError, also if the spool is full."""
         gateway, _, name = identity_path(segment.identity).partition("/")
         digits = hashlib.sha256(segment.data).hexdigest()[:16]
+        path = f"{gateway}/{name.replace('/', '.')}.{digits}{SUFFIX}"
         size, is_new = len(segment.data), False
         with self._lock:
             if not self.has_room(size):
                 raise OSError(f"the spool of {self._capacity} bytes is full")
             self.size += size
+            self._adding += size
         try:
-            path = f"{gateway}/{name.replace('/', '.')}.{digits}{SUFFIX}"
             is_new = self._storage.create(path, segment.data)
+        except OSError:
+            is_new = self._storage.exists(path)  # for example, its folder was not synced
+            raise
         finally:
-            if not is_new:
-                self._free(size)
+            with self._lock:
+                self._adding -= size
+                self.size -= 0 if is_new else size
         return Outcome.NEW if is_new else Outcome.SAME
 
     def has(self, gateway: str, epoch: str) -> bool:
-        """Return whether segments of an epoch are spooled."""
+        """Return whether segments of an epoch are spooled and have not landed."""
         files = self._storage.files(gateway, SUFFIX)
-        return any(file.path.startswith(f"{gateway}/{epoch}.") for file in files)
+        return any(
+            file.path.startswith(f"{gateway}/{epoch}.") and not self.has_landed(file)
+            for file in files
+        )
 
     def files(self) -> list[File]:
-        """Return the spooled files, in the order in which they arrived."""
-        files = self._storage.files(suffix=SUFFIX)
+        """Return the spooled files, in the order in which they arrived, and measure the spool."""
+        with self._lock:
+            files = [*self._storage.files(suffix=SUFFIX)]
+            self.size = sum(file.size for file in files) + self._adding
+            self._landed &= {file.path for file in files}
         return sorted(files, key=lambda file: (file.modified, file.path))
 
     def read(self, file: File) -> VerifiedSegment:
@@ -93,14 +106,20 @@ class Spool:
         identity = parse_identity("/".join([gateway, *name.split(".")[:3]]))
         return VerifiedSegment(identity, self._storage.read(file.path))
 
-    def remove(self, file: File) -> None:
-        """Remove a segment that has landed."""
-        self._storage.remove([file.path])
-        self._free(file.size)
+    def has_landed(self, file: File) -> bool:
+        """Return whether `remove` was called for the file, which is still there."""
+        return file.path in self._landed
 
-    def _free(self, size: int) -> None:
-        with self._lock:
-            self.size -= size
+    def remove(self, file: File) -> None:
+        """Remove a segment that has landed. Raises OSError."""
+        self._landed.add(file.path)
+        try:
+            self._storage.remove([file.path])
+        finally:
+            if not self._storage.exists(file.path):
+                self._landed.discard(file.path)
+                with self._lock:
+                    self.size -= file.size
 
 
 def require_empty(folder: Path) -> None:
@@ -122,6 +141,7 @@ class RemoteLanding(Landing):
         super().__init__(segments, limits)
         self._spool = spool
         self._error: OSError | None = None
+        self._faulty: set[str] = set()  # paths of spooled files for which an error was logged
 
     def land(self, segment: VerifiedSegment, *, limited: bool = True) -> LandingResult:
         """Land a segment, or spool it; see `Landing.land`.
@@ -164,7 +184,8 @@ class RemoteLanding(Landing):
         """Check whether the storage answers, and land spooled segments in the order of arrival.
 
         Ends after `retry_after_s` seconds, so that the receiver starts and stops soon; the next
-        call continues. A failure of the storage is logged.
+        call continues. A failure of the storage is logged. Raises OSError if the spool cannot be
+        listed.
         """
         try:
             self._segments.exists(LANDING)
@@ -175,24 +196,32 @@ class RemoteLanding(Landing):
             self._error = None
             log_event(logging.INFO, "storage", text="the storage of the landing answers again")
         if self._spool is not None and self._spool.size:
-            with contextlib.suppress(OSError):
-                self._land_spooled(self._spool)
+            self._land_spooled(self._spool)
 
     def _land_spooled(self, spool: Spool) -> None:
-        """Land spooled segments. Those that are in conflict are set aside beyond the limits."""
+        """Land spooled segments. Those that are in conflict are set aside beyond the limits.
+
+        A file that cannot be read or removed delays no other. It is logged once, because the next
+        call tries again.
+        """
         files = spool.files()
+        self._faulty &= {file.path for file in files}
         end = time.monotonic() + self._limits.retry_after_s
         for file in files:
             if time.monotonic() > end:
                 return
             try:
-                segment = spool.read(file)
+                if not spool.has_landed(file):
+                    segment = spool.read(file)
+                    with self._answering():
+                        super().land(segment, limited=False)
+                spool.remove(file)
             except (OSError, SegmentError) as error:
-                log_event(logging.ERROR, "spool", text=str(error), path=file.path)
-                continue
-            with self._answering():
-                super().land(segment, limited=False)
-            spool.remove(file)
+                if self._error is not None:
+                    return
+                if file.path not in self._faulty:
+                    self._faulty.add(file.path)
+                    log_event(logging.ERROR, "spool", text=str(error), path=file.path)
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:

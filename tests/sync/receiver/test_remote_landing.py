@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from sync.receiver import remote_landing as module
 from sync.receiver.landing import Outcome, VerifiedSegment, verify
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.remote_landing import RemoteLanding, Spool
-from sync.storage import object_store
+from sync.storage import local, object_store
 from sync.storage.locations import open_storage
 from sync.storage.storage import Storage
 from sync.uplink.interfaces import HighWatermark
@@ -197,7 +198,7 @@ def test_the_spool_is_bounded(
         assert landing.spooled_bytes() == 0
 
 
-def _refuse(_: int) -> None:
+def _refuse(_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -233,12 +234,87 @@ def test_an_unreadable_spooled_file_delays_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     proxy.share = 1.0
-    put(folder.incoming / "spool" / GATEWAY / "x.seg", b"", at=1)
+    bad = put(folder.incoming / "spool" / GATEWAY / "x.seg", b"x", at=1)
     landing.land(numbered(1))
     proxy.share = 0.0
-    landing.catch_up()
+    for _ in range(2):
+        landing.catch_up()
     assert stored(remote) == landed(numbered(1))
-    assert caplog.records[-1].__dict__["facts"]["path"] == f"{GATEWAY}/x.seg"
+    assert spool_faults(caplog) == [f"{GATEWAY}/x.seg"], "one line, not one for each attempt"
+    assert landing.spooled_bytes() == 1
+    bad.unlink()
+    landing.catch_up()
+    assert landing.spooled_bytes() == 0
+
+
+def spool_faults(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the paths in the log lines about spooled files."""
+    return [
+        record.__dict__["facts"]["path"]
+        for record in caplog.records
+        if record.getMessage() == "spool"
+    ]
+
+
+def test_a_spooled_file_that_cannot_be_removed_lands_once_and_delays_no_other(
+    remote: Storage,
+    landing: RemoteLanding,
+    proxy: FaultyProxy,
+    created: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy.share = 1.0
+    for number in (1, 2):
+        landing.land(numbered(number))
+    proxy.share = 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", keep_first(Path.unlink))
+        for _ in range(3):
+            landing.catch_up()
+    assert stored(remote) == landed(numbered(1), numbered(2))
+    assert len(created) == 2, "no segment is uploaded twice"
+    [path] = spool_faults(caplog)
+    assert ".1-1." in path
+    assert landing.spooled_bytes() == len(numbered(1).data)
+    assert set(landing.high_watermarks(GATEWAY, EPOCH)) == {"logs"}, "it has landed"
+    assert landing.land(numbered(3)).outcome is Outcome.NEW
+    landing.catch_up()
+    assert landing.spooled_bytes() == 0
+
+
+def keep_first(unlink: Callable[..., None]) -> Callable[..., None]:
+    """Return a replacement of `Path.unlink` that cannot remove the segment 1."""
+
+    def refuse_or_unlink(path: Path, missing_ok: bool = False) -> None:
+        if ".1-1." in path.name:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        unlink(path, missing_ok)
+
+    return refuse_or_unlink
+
+
+def test_a_folder_of_the_spool_that_is_not_synced_at_once_hides_no_segment(
+    remote: Storage,
+    landing: RemoteLanding,
+    proxy: FaultyProxy,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy.share = 1.0
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "fsync_folder", _refuse)
+        with pytest.raises(OSError, match="No space left"):
+            landing.land(numbered(1))
+    assert landing.land(numbered(1)).outcome is Outcome.SAME
+    assert landing.spooled_bytes() == len(numbered(1).data)
+    proxy.share = 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "fsync_folder", _refuse)
+        landing.catch_up()
+    assert len(spool_faults(caplog)) == 1
+    assert landing.spooled_bytes() == 0
+    assert stored(remote) == landed(numbered(1))
 
 
 def test_landing_a_full_spool_is_interrupted_to_start_and_stop_soon(
