@@ -67,6 +67,28 @@ def test_a_recipe_runs(fleet: Simulated, title: str, capsys: pytest.CaptureFixtu
     assert "gw-00" in capsys.readouterr().out or title in ("The pair", "The past")
 
 
+@pytest.fixture
+def in_bucket(fleet: Simulated, s3: str) -> str:
+    """The URI of the tables in a bucket."""
+    tables = f"s3://{BUCKET}/fleet/tables"
+    bucket = open_storage(tables)
+    for file in filter(Path.is_file, fleet.folder.tables.rglob("*")):
+        bucket.create(file.relative_to(fleet.folder.tables).as_posix(), file.read_bytes())
+    return tables
+
+
+def test_polars_pandas_and_duckdb_read_a_bucket(
+    fleet: Simulated, in_bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for title in ("Polars", "pandas"):
+        exec(recipes("python")[title].replace(EXAMPLE, in_bucket), {})  # noqa: S102
+        assert "gw-00" in capsys.readouterr().out
+    events = DeltaTable(f"{in_bucket}/events").to_pyarrow_dataset()
+    with duckdb.connect() as connection:
+        rows = connection.from_arrow(events).aggregate("count(*)").fetchall()
+    assert rows == [(fleet.totals["events"],)]
+
+
 def test_the_recipe_for_duckdb_with_its_extension(fleet: Simulated) -> None:
     with duckdb.connect() as connection:
         try:
@@ -110,13 +132,7 @@ def test_non_nullable_columns_have_no_nulls(fleet: Simulated) -> None:
 def test_the_notebook_answers_its_questions(
     fleet: Simulated, place: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    tables = fleet.tables
-    if place == "bucket":
-        request.getfixturevalue("s3")
-        tables = f"s3://{BUCKET}/fleet/tables"
-        bucket = open_storage(tables)
-        for file in filter(Path.is_file, fleet.folder.tables.rglob("*")):
-            bucket.create(file.relative_to(fleet.folder.tables).as_posix(), file.read_bytes())
+    tables = fleet.tables if place == "folder" else request.getfixturevalue("in_bucket")
     monkeypatch.setenv("FIELDPOST_TABLES", tables)
     names: dict[str, Any] = {}
     answers = [
