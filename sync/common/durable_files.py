@@ -103,17 +103,17 @@ def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     fsync_folder(path.parent)
 
 
-def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Create the file at `path`, atomically and durably.
+def create_file(path: Path, data: bytes) -> None:
+    """Create the file at `path`, private, atomically and durably.
 
     Raises FileExistsError when the file exists, and leaves it unchanged.
     """
-    link_file(path, data, mode)
+    link_file(path, data, PRIVATE_FILE)
     fsync_folder(path.parent)
 
 
-def link_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Create the file at `path` as `create_file` does, but do not fsync its folder."""
+def link_file(path: Path, data: bytes, mode: int) -> None:
+    """Create the file at `path` as `create_file` does, with `mode`; do not fsync its folder."""
     with _temporary_file(path, data, mode) as temporary:
         os.link(temporary, path)
 

@@ -60,7 +60,6 @@ class Uploader:
         transport: Transport,
         *,
         send_notice: SendNotice,
-        backoff: Backoff | None = None,
         scheduler: UploadScheduler | None = None,
         chance: Callable[[], float] = random.random,
         wakeup: Wakeup | None = None,
@@ -70,7 +69,7 @@ class Uploader:
         self._backlog = backlog
         self._transport = transport
         self._notices = NoticeQueue(send_notice)
-        self._backoff = backoff or Backoff()
+        self._backoff = Backoff()
         self._scheduler = scheduler or UploadScheduler()
         self._chance = chance
         self._wakeup = wakeup or Wakeup()
