@@ -1,4 +1,5 @@
-"""Scenarios that run on a gateway as a server, and as a component of Prosody."""
+"""Scenarios that run on a gateway as a server, with and without front processes, and as a component
+of Prosody."""
 
 from __future__ import annotations
 
@@ -43,16 +44,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["embedded", "behind a server"])
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param("with fronts", marks=pytest.mark.long), "behind a server"],
+)
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    new_site: Site = (
-        ServerSite(folder)
-        if request.param == "embedded"
-        else ComponentSite(folder, request.getfixturevalue("server"))
-    )
+    new_site: Site
+    if request.param == "behind a server":
+        new_site = ComponentSite(folder, request.getfixturevalue("server"))
+    else:
+        new_site = ServerSite(folder, fronts=2 if request.param == "with fronts" else 0)
     new_site.start()
     try:
         yield new_site

@@ -1,4 +1,4 @@
-"""One site in two variants: the gateway as a server, and as a component of Prosody.
+"""One site in several variants: the gateway as a server, and as a component of Prosody.
 
 A scenario runs unchanged on both.
 """
@@ -84,12 +84,12 @@ class Site:
 
 
 class ServerSite(Site):
-    """The gateway is the server."""
+    """The gateway is the server, with so many front processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fronts: int = 0) -> None:
         super().__init__()
         self.domain = DOMAIN
-        self.gateway = Gateway(folder / "gateway", *TRUSTED, **SMALL)
+        self.gateway = Gateway(folder / "gateway", *TRUSTED, processes=fronts, **SMALL)
         devices.add(self.gateway.folder, UNTRUSTED, PASSWORD, trusted=False)
 
 
