@@ -132,6 +132,7 @@ def has_room_in_turn(tx: Transaction, row: OutboxRow, session: SessionRow, windo
     if outbox is not None and outbox.queued:
         return False
     number, full, ids = row.row, session.full, session.ids or 0
+    last: OutboxRow | None = None
     messages = size = 0
     for one in sent:
         if one.deferred:
@@ -139,10 +140,11 @@ def has_room_in_turn(tx: Transaction, row: OutboxRow, session: SessionRow, windo
         if one.session == full:
             if ids and (number - one.row) % ids == 0:
                 return False
-            if not is_in_flight(tx, one):
-                return False
+            last = one
             messages += 1
             size += one.bytes
+    if last is not None and not is_in_flight(tx, last):
+        return False  # nor are the others, until they are sent again
     if not window.has_room(Usage(messages, size), row.bytes):
         return False
     return not (_is_revoked(tx, row.recipient) or _is_source_revoked(tx, row.source))
