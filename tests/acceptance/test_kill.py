@@ -118,7 +118,7 @@ async def test_kills_lose_and_repeat_no_acknowledged_message(
     )
     site = Site(gateway, devices)
     try:
-        for what in kills(fronts, scale(3 if fronts else 2, 100), chance):
+        for what in kills(fronts, scale(3 if fronts else 2, 50), chance):
             victim = gateway.victim(site.process, what, chance)
             await site.send_until_kill(victim, chance.randint(1, STEPS))
         await site.finish()

@@ -164,7 +164,7 @@ async def test_kills_lose_and_repeat_no_message_at_qos_2(
 ) -> None:
     chance = random.Random(seed)
     async with site_of(tmp_path, version, fronts, ant=TOPIC, bee="plant/#") as site:
-        for what in kills(fronts, scale(4 if fronts else 2, 100), chance, CLIENT):
+        for what in kills(fronts, scale(4 if fronts else 2, 50), chance, CLIENT):
             await site.run_round(chance, (PUBLISHER, *MEMBERS), what)
         received = [site.received(name) for name in MEMBERS]
         await site.finish(lambda: min((site.received(name) for name in MEMBERS), key=len))
@@ -185,7 +185,7 @@ async def test_kills_lose_and_repeat_no_item_of_a_share(
         member = XmppMember(State(tmp_path, "worker"))
         work = asyncio.create_task(member.work(site, shares["bee"]))
         names = (*MEMBERS, "worker")
-        for what in kills(fronts, scale(4 if fronts else 2, 100), chance, CLIENT):
+        for what in kills(fronts, scale(4 if fronts else 2, 50), chance, CLIENT):
             await site.run_round(chance, [PUBLISHER], what)  # a member may get no item
         await site.finish(lambda: [n for name in names for n in site.received(name)])
         work.cancel()
