@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -66,6 +67,7 @@ class Run(NamedTuple):
 
     Attributes:
         counts: what the attacker has done (`attackers.Counts`).
+        slow: of all devices, including exchanges that end after the measurement.
         flooded, other: of the devices at the front that used most processor time, and at others;
             0.0 if there is one process.
         memory: the peak of the resident bytes of the core, and of the largest front.
@@ -73,6 +75,7 @@ class Run(NamedTuple):
 
     devices: Measurement
     counts: Mapping[str, int]
+    slow: float
     flooded: float
     other: float
     memory: tuple[int, int]
@@ -89,11 +92,12 @@ class Gateway(NamedTuple):
 def measure(settings: Settings) -> Topic:
     """Measure each attack on running gateways, which differ in their front processes."""
     usage.raise_descriptors()
-    found: dict[tuple[str, int], list[Run]] = {(n, p): [] for n in NAMES for p in PROCESSES}
+    counts = PROCESSES[-1:] if settings.quick else PROCESSES
+    found: dict[tuple[str, int], list[Run]] = {(name, n): [] for name in NAMES for n in counts}
     with ExitStack() as stack:
         gateways = {
             processes: stack.enter_context(_gateway(settings.folder, processes))
-            for processes in PROCESSES
+            for processes in counts
         }
         for _ in range(round(settings.choose(ROUNDS, 1))):
             for name in NAMES:
@@ -118,7 +122,7 @@ def measure(settings: Settings) -> Topic:
                 *("at the other", "times quiet", "core, % of a core", "fronts, %"),
                 *("wrong", "missing"),
             ),
-            [_row(found, name, processes) for name in NAMES for processes in PROCESSES],
+            [_row(found, name, processes) for name, processes in found],
         ),
         "What the attackers did in a round, and the peak of the resident memory since the start:",
         table(
@@ -126,7 +130,7 @@ def measure(settings: Settings) -> Topic:
                 *("attack", "fronts", "connections", "answered", "closed", "bytes sent"),
                 *("core, MiB", "largest front, MiB"),
             ),
-            [_counts(found, name, processes) for name in NAMES for processes in PROCESSES],
+            [_counts(found, name, processes) for name, processes in found],
         ),
     )
     return Topic("attack", "Devices while a gateway is attacked", blocks, _goals(found))
@@ -169,7 +173,8 @@ def _run(settings: Settings, gateway: Gateway, name: str) -> Run:
     flooded = max(range(len(fronts)), key=lambda place: used[place], default=-1)
     others = [one for place, found in by_front.items() if place != flooded for one in found]
     memory = usage.peak(gateway.pid), max(map(usage.peak, fronts), default=0)
-    return Run(devices, counts, _slow(by_front.get(flooded, [])), _slow(others), memory)
+    everything = _slow(list(chain.from_iterable(by_front.values())))
+    return Run(devices, counts, everything, _slow(by_front.get(flooded, [])), _slow(others), memory)
 
 
 def _slow(latencies: Sequence[float]) -> float:
@@ -230,7 +235,7 @@ def _row(found: Found, name: str, processes: int) -> tuple[object, ...]:
 
 
 def _all(runs: Sequence[Run]) -> float:
-    return statistics.median(run.devices.slow for run in runs)
+    return statistics.median(run.slow for run in runs)
 
 
 def _other(runs: Sequence[Run]) -> float:
