@@ -88,7 +88,8 @@ class Site:
             nonlocal left
             left -= 1
             if left == 0:
-                os.kill(victim, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # a front of which the core has not
+                    os.kill(victim, signal.SIGKILL)  # noticed yet that it was killed before
             return left <= 0
 
         port, ca = port_of(self.process), self.gateway.ca
