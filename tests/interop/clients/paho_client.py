@@ -7,6 +7,7 @@ import socket
 import ssl
 import sys
 import time
+from collections import deque
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -59,12 +60,14 @@ def wait_for_server(host: str, port: int, ca: str) -> None:
             time.sleep(DELAY_S)
 
 
-def run(client: mqtt.Client, granted: dict[int | None, str]) -> None:
-    """Carry out the commands; `granted` gets the filter of each SUBSCRIBE by its identifier."""
+def run(client: mqtt.Client, wanted: deque[str]) -> None:
+    """Carry out the commands; `wanted` gets the filter of each SUBSCRIBE: its SUBACK may come
+    before the identifier is known here."""
     for line in sys.stdin:
         match line.split():
             case ["subscribe", filter_, qos]:
-                granted[client.subscribe(filter_, int(qos))[1]] = filter_
+                wanted.append(filter_)
+                client.subscribe(filter_, int(qos))
             case ["publish", topic, qos, text]:
                 publish(client, topic, int(qos), text)
             case ["retain", topic, text]:
@@ -92,12 +95,12 @@ def main() -> None:
     client.on_disconnect = on_disconnect
     client.on_pre_connect = lambda _client, _data: wait_for_server(host, int(port), ca)
     client.reconnect_delay_set(1, 1)
-    granted: dict[int | None, str] = {}
+    wanted = deque[str]()
 
     def on_subscribe(
-        _client: mqtt.Client, _data: Any, mid: int, reasons: list[Any], _properties: Any
+        _client: mqtt.Client, _data: Any, _mid: int, reasons: list[Any], _properties: Any
     ) -> None:
-        write("subscribed", granted[mid], reasons[0].value)
+        write("subscribed", wanted.popleft(), reasons[0].value)
 
     client.on_subscribe = on_subscribe
     for topic in will:
@@ -109,7 +112,7 @@ def main() -> None:
         options = {"clean_start": False, "properties": properties}
     client.connect(host, int(port), **options)
     client.loop_start()
-    run(client, granted)
+    run(client, wanted)
     client.disconnect()
     client.loop_stop()
 
