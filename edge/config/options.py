@@ -77,7 +77,7 @@ class Gateway(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=4)] | Literal["auto"], option(restart=True)
     ] = 0
     """Processes for the connections of devices, beside the one that has the database: they do TLS,
-    parse and write, and add 15 MB of memory each. They help if TLS keeps one core of the processor
+    parse and write, and add 19 MB of memory each. They help if TLS keeps one core of the processor
     busy and others are idle, and keep bytes of unknown peers away from the database. 0: all in one
     process. "auto": 0 on one core or with less than 1 GB of memory, else one fewer than there are
     cores, but at most 4."""

@@ -53,7 +53,7 @@ DELAYS: Final = (0.1, 30.0)
 longest."""
 
 MIN_MEMORY: Final = 1_000_000_000
-"""Bytes of memory from which on `processes = "auto"` starts front processes; each adds 15 MB."""
+"""Bytes of memory from which on `processes = "auto"` starts front processes; each adds 19 MB."""
 
 MOST: Final = 4
 """Most front processes that `processes = "auto"` starts."""

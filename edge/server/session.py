@@ -103,8 +103,7 @@ class Session(ABC, Generic[R]):
         in_flight: number of received requests whose units of work are not committed.
         in_flight_bytes: bytes of these requests.
         offloading: whether a request's work is being prepared outside of the event loop, or run in
-            parts; no other
-            request is handled until that is done.
+            parts; no other request is handled until that is done.
         since: the event loop's time at which it was created.
         unacknowledged_bytes: its part of `ServerContext.unacknowledged_bytes`.
         tracking: whether its connection must call `before_flush` and `after_flush`.
