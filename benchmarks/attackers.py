@@ -60,8 +60,8 @@ _TURN: Final = 0.002  # seconds between two checks of what is due, at least
 
 @dataclass
 class Counts:
-    """What an attack has done: connections begun, handshakes that the gateway answered, connections
-    that the gateway closed or refused, and bytes sent."""
+    """The numbers of an attack: connections begun, handshakes that the gateway answered,
+    connections that the gateway closed or refused, and bytes sent."""
 
     connections: int = 0
     answered: int = 0

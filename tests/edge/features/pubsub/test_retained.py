@@ -212,7 +212,7 @@ def test_an_older_retained_item_does_not_overtake_a_newer_item(gateway: Gateway,
 
 
 def test_filters_that_are_not_read_do_not_delay_others(gateway: Gateway) -> None:
-    """What a publication costs does not grow with the subscriptions that wait for its topic."""
+    """The cost of a publication does not grow with the subscriptions that wait for its topic."""
     retain(gateway, ["a/b/c/d/e"])
     counts = []
     for levels in product(*((level, "+") for level in "abcde")):
