@@ -58,7 +58,10 @@ def issue_server(folder: Path, domain: str, days: int, issuer: Path | None = Non
     builder = certificates.begin(
         certificates.common_name(domain), ca.certificate.subject, key.public_key(), begins, ends
     )
-    signed = certificates.sign(builder.add_extension(name, critical=False), ca.key)
+    builder = builder.add_extension(name, critical=False).add_extension(
+        certificates.issued_by(ca.certificate), critical=False
+    )
+    signed = certificates.sign(builder, ca.key)
     paths.server.write_bytes(certificates.pem(signed))
 
 

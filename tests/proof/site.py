@@ -257,7 +257,8 @@ class Device:
     """A device that sends until it is told to stop, or the gateway has ended.
 
     `sent` has the level and the state of each message by its number. `lost` counts the connections
-    that were lost or refused, and `refused` the messages by the reason of their refusal.
+    that were lost or refused, by the error, and `refused` the messages by the reason of their
+    refusal.
     """
 
     def __init__(self, name: str, kind: type[XmppSession | MqttSession], *levels: int) -> None:
@@ -265,7 +266,7 @@ class Device:
         self.sent: dict[int, tuple[int, State]] = {}
         self.acknowledged: list[Acknowledgement] = []
         self.connected = 0
-        self.lost = 0
+        self.lost: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._kind = kind
         self._levels = levels
@@ -278,8 +279,8 @@ class Device:
         while process.returncode is None and (self._pending or not stop.is_set()):
             try:
                 session = await self._kind.open(site, process, self.name)
-            except LOST:
-                self.lost += 1
+            except LOST as error:
+                self.lost[repr(error)] += 1
                 await asyncio.sleep(AGAIN_S)
                 continue
             self.connected += 1
@@ -297,8 +298,8 @@ class Device:
                 due = max(due + pace.interval, now)
                 await asyncio.sleep(due - now)
             await session.close(cleanly=mean is None or self._chance.random() < 0.5)
-        except LOST:
-            self.lost += 1
+        except LOST as error:
+            self.lost[repr(error)] += 1
             await session.close(cleanly=False)
 
     async def _send_next(self, session: Session) -> None:

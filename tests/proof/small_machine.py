@@ -225,7 +225,7 @@ def page(result: Result, head: str) -> str:
         ("largest", f"{result.peak / 1e6:.0f}"),
         ("largest of the group, with the cache of files", f"{result.group / 1e6:.0f}"),
     ]
-    lost = sum(device.lost for device in result.load.devices)
+    lost = sum(device.lost.total() for device in result.load.devices)
     parts = (
         "# A small machine",
         "A gateway alone in a control group with 512 MiB of memory, no swap and a quarter of a"

@@ -15,6 +15,7 @@ import asyncio
 import sqlite3
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -198,6 +199,7 @@ def run(folder: Path, seconds: float, rate: float = 0.0) -> Result:
         try:
             full, rate, samples = asyncio.run(_work(site, load, changes, process, seconds, rate))
         except BaseException as error:
+            error.add_note(f"lost: {sum((each.lost for each in load.devices), Counter())}")
             error.add_note(f"the gateway: {process.stderr}")
             raise
         assert process.terminate() == 0, process.stderr
