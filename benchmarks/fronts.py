@@ -1,4 +1,4 @@
-"""Benchmark: front processes beside none: the rate, the processor time and memory by process."""
+"""Benchmark: front processes beside none: rate, latency, processor time and memory by process."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ MOST: Final = 500
 """Connections."""
 
 
+class Found(NamedTuple):
+    """Measurements of a case by the number of front processes, in rounds: of as many exchanges as
+    possible, and of half as many a second as without front processes."""
+
+    full: list[dict[int, Measurement]]
+    half: list[dict[int, Measurement]]
+
+
 def measure(settings: Settings) -> Topic:
     """Measure each case on two running gateways, which differ in their processes; then with three
     fronts, and the memory."""
@@ -75,10 +83,15 @@ def measure(settings: Settings) -> Topic:
     memory = {processes: _memory(folder, most) for processes, folder in folders.items()}
     goals = [
         Goal(f"{case}: {ratio:.2f}, goal {case.goal}", reached=ratio >= case.goal)
-        for case, runs in found.items()
+        for case, (runs, _half) in found.items()
         for ratio in (_ratio(runs),)
     ]
-    wide = {case: runs for case, runs in found.items() if case.clients == most}
+    for case, (_full, runs) in found.items():
+        without, with_front = (_slow(runs, count) for count in (0, 1))
+        text = f"{case}, half load: 99 % within {milliseconds(with_front)} ms"
+        goal = Goal(f"{text}, goal {milliseconds(without)}", reached=with_front <= without)
+        goals.append(goal)
+    wide = {case: runs for case, (runs, _half) in found.items() if case.clients == most}
     blocks = (
         "Gateways run without and with front processes (`[gateway] processes`), and are measured in"
         f" turn, {ROUNDS} rounds of 3 seconds; medians. The load generator is a"
@@ -94,7 +107,16 @@ def measure(settings: Settings) -> Topic:
                 *("core without, us", "core with, us", "front, us", "generator, us"),
                 *("99 % without, ms", "with", "wrong answers"),
             ),
-            [_row(case, runs) for case, runs in found.items()],
+            [_row(case, runs) for case, (runs, _half) in found.items()],
+        ),
+        "At half the rate of a gateway without fronts, whatever the answers take; the time begins"
+        " when an exchange is due:",
+        table(
+            (
+                *("case", "exchanges/s", "median without, ms", "with a front", "99 % without, ms"),
+                *("with", "core without, us", "core with, us", "front, us", "wrong answers"),
+            ),
+            [_half_row(case, runs) for case, (_full, runs) in found.items()],
         ),
         "With three fronts, beside which two cores have no room, the core's processor time shows"
         " what a gateway with four cores can carry:",
@@ -112,19 +134,21 @@ def measure(settings: Settings) -> Topic:
     return Topic("fronts", "Front processes beside none", blocks, goals)
 
 
-def _measure_case(
-    settings: Settings, case: Case, folders: dict[int, Path]
-) -> list[dict[int, Measurement]]:
-    """Return the measurements of each round by the number of fronts."""
+def _measure_case(settings: Settings, case: Case, folders: dict[int, Path]) -> Found:
     with ExitStack() as stack:
         gateways = {
             count: stack.enter_context(server.gateway(folder, protocol=case.listener))
             for count, folder in folders.items()
         }
-        return [
-            {count: _run(settings, each, case) for count, each in gateways.items()}
-            for _ in range(round(settings.choose(ROUNDS, 1)))
+        rounds = range(round(settings.choose(ROUNDS, 1)))
+        full = [
+            {count: _run(settings, each, case) for count, each in gateways.items()} for _ in rounds
         ]
+        rate = statistics.median(each[0].rate for each in full) / 2
+        half = [
+            {count: _run(settings, gateways[count], case, rate) for count in (0, 1)} for _ in rounds
+        ]
+        return Found(full, half)
 
 
 def _memory(folder: Path, sessions: int) -> dict[int, list[Memory]]:
@@ -138,8 +162,9 @@ def _memory(folder: Path, sessions: int) -> dict[int, list[Memory]]:
         return {0: idle, sessions: [usage.memory(each) for each in processes]}
 
 
-def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
-    options = load.exchange_options(gateway.address, case.clients, tls=case.tls)
+def _run(settings: Settings, gateway: server.Server, case: Case, rate: float = 0.0) -> Measurement:
+    """Measure a gateway with as many exchanges as possible, or `rate` a second."""
+    options = load.exchange_options(gateway.address, case.clients, tls=case.tls) | {"rate": rate}
     if case.qos:
         options |= {"protocol": "mqtt", "qos": case.qos}
     times = settings.choose(0.7, 0.2), settings.choose(3.0, 0.5)
@@ -148,6 +173,10 @@ def _run(settings: Settings, gateway: server.Server, case: Case) -> Measurement:
 
 def _ratio(runs: list[dict[int, Measurement]]) -> float:
     return statistics.median(each[1].rate / each[0].rate for each in runs)
+
+
+def _slow(runs: list[dict[int, Measurement]], count: int) -> float:
+    return statistics.median(each[count].slow for each in runs)
 
 
 def _microseconds(seconds: Callable[[Measurement], float], of: Iterable[Measurement]) -> float:
@@ -176,6 +205,22 @@ def _row(case: Case, runs: list[dict[int, Measurement]]) -> tuple[object, ...]:
         *map(number, (core, fronts, load)),
         milliseconds(statistics.median(one.slow for one in without)),
         milliseconds(statistics.median(one.slow for one in with_front)),
+        sum(one.errors for one in (*without, *with_front)),
+    )
+
+
+def _half_row(case: Case, runs: list[dict[int, Measurement]]) -> tuple[object, ...]:
+    without, with_front = [each[0] for each in runs], [each[1] for each in runs]
+    return (
+        case,
+        number(statistics.median(one.rate for one in without)),
+        *(
+            milliseconds(statistics.median(m.median for m in each))
+            for each in (without, with_front)
+        ),
+        *(milliseconds(_slow(runs, count)) for count in (0, 1)),
+        *(number(_microseconds(lambda m: m.server_main, each)) for each in (without, with_front)),
+        number(_microseconds(lambda m: m.fronts, with_front)),
         sum(one.errors for one in (*without, *with_front)),
     )
 
