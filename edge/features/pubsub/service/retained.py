@@ -28,8 +28,9 @@ from edge.features.pubsub.store import nodes, retained, subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.topics import fixed_levels, is_filter, matches
 
-SCANNED: Final = 500
-"""Maximum nodes that one unit of work reads for a session: about 5 ms."""
+SCANNED: Final = 100
+"""Maximum nodes that one unit of work reads for a session, or for all when the timer fires: about a
+millisecond."""
 
 REFILL_DIVISOR: Final = 2
 """Divisor of the size of a part: if more than the quotient waits for the session in the outbox, no
@@ -42,35 +43,42 @@ RETRY: Final = 30.0
 class _Room:
     """Room that is left in one part: items, their bytes, and nodes to read."""
 
-    def __init__(self, part: Usage) -> None:
+    def __init__(self, part: Usage, nodes: int) -> None:
         self.items, self.bytes = part
-        self.nodes = SCANNED
+        self.nodes = nodes
 
 
 def begin(context: Context, tx: Transaction, subscription: Subscription) -> None:
-    """Begin to send a subscription the retained items, or begin again."""
+    """Begin to send a subscription the retained items, or begin again; those of the session's other
+    subscriptions come first."""
     first = "/".join(fixed_levels(subscription.filter or ""))
+    has_others = retained.is_session_pending(tx, subscription.jid)
     retained.begin(tx, subscription.jid, subscription.id, first)
-    proceed(context, tx, subscription.jid)
+    if not has_others:
+        proceed(context, tx, subscription.jid, SCANNED)
 
 
-def proceed(context: Context, tx: Transaction, full: str) -> None:
-    """Send a session the next part of the retained items, if there are any and it has room."""
+def proceed(context: Context, tx: Transaction, full: str, nodes: int) -> int:
+    """Send a session the next part of the retained items, if there are any and it has room.
+
+    At most `nodes` nodes are read. Returns how many of them are left.
+    """
     account, limits = full.partition("@")[0], context.limits
     of_account = retained.of_account(tx, account)
     session = sessions.find(tx, full) if of_account else None
     if session is None or in_flight.has_rows(tx, RETAINED_RECEIPT, session.generation):
-        return
+        return nodes
     part = Usage(limits.last_items, limits.unacknowledged_bytes // BYTES_DIVISOR)
     waiting = outbox.find_of_session(tx, account, full)
     most = part.divided_by(REFILL_DIVISOR)
     if len(waiting) > most.messages or sum(row.bytes for row in waiting) > most.bytes:
-        return
-    room = _Room(part)
+        return nodes
+    room = _Room(part, nodes)
     for number in [number for jid, number in of_account if jid == full]:
         subscription = subscriptions.get(tx, number)
         if subscription is not None and not _send_part(context, tx, subscription, room):
             break
+    return room.nodes
 
 
 def _send_part(context: Context, tx: Transaction, subscription: Subscription, room: _Room) -> bool:
@@ -110,7 +118,7 @@ def _send_part(context: Context, tx: Transaction, subscription: Subscription, ro
 
 def on_ready(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session that has a connection again the rest."""
-    proceed(context, tx, sender.full)
+    proceed(context, tx, sender.full, SCANNED)
 
 
 def on_read(
@@ -118,7 +126,7 @@ def on_read(
 ) -> None:
     """Send a session the next part, because it has read items of QoS 0."""
     if sender is not None:
-        proceed(context, tx, sender.full)
+        proceed(context, tx, sender.full, SCANNED)
 
 
 def on_unread(
@@ -129,14 +137,26 @@ def on_unread(
 
 def on_answered(context: Context, tx: Transaction, account: str) -> None:
     """Send the sessions of an account the next part, because one has answered a message."""
-    for full in dict.fromkeys(jid for jid, _number in retained.of_account(tx, account)):
-        proceed(context, tx, full)
+    for full in _sessions(tx, account):
+        proceed(context, tx, full, SCANNED)
+
+
+def _sessions(tx: Transaction, account: str) -> list[str]:
+    """Return the full JIDs of an account's subscriptions in progress."""
+    return list(dict.fromkeys(jid for jid, _number in retained.of_account(tx, account)))
 
 
 def on_timer(context: Context, tx: Transaction) -> None:
-    """Continue what was interrupted: there was much to read, or the outbox was full."""
-    for full in retained.jids(tx):
-        proceed(context, tx, full)
+    """Continue what was interrupted: there was much to read, or the outbox was full. The accounts
+    take turns; to look at a session costs as much as to read a node."""
+    nodes = SCANNED
+    for account in retained.accounts(tx):
+        if nodes <= 0:
+            tx.wake_at(tx.now.service)
+            return
+        retained.put_last(tx, account)
+        for full in _sessions(tx, account):
+            nodes = proceed(context, tx, full, nodes) - 1
 
 
 def register_for_accounts(hooks: Hooks) -> None:

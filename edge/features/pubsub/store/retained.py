@@ -114,10 +114,23 @@ def of_account(tx: Transaction, account: str) -> list[tuple[str, int]]:
     return _pending(tx).of_account.get(account, [])
 
 
-def jids(tx: Transaction) -> list[str]:
-    """Return the full JIDs of all subscriptions in progress; at most `limits.subscriptions`."""
-    found = (jid for of_account in _pending(tx).of_account.values() for jid, _ in of_account)
-    return list(dict.fromkeys(found))
+def accounts(tx: Transaction) -> list[str]:
+    """Return the accounts with subscriptions in progress: at most `limits.subscriptions`."""
+    return list(_pending(tx).of_account)
+
+
+def put_last(tx: Transaction, account: str) -> None:
+    """Make an account the last of `accounts`."""
+    of_account = _pending(tx).of_account
+    of_account[account] = of_account.pop(account)
+
+
+def is_session_pending(tx: Transaction, full: str) -> bool:
+    """Return whether any subscription of a full JID is in progress."""
+    for jid, _number in of_account(tx, _account(full)):  # noqa: SIM110 (a generator costs more)
+        if jid == full:
+            return True
+    return False
 
 
 def is_pending(tx: Transaction, subscription: int) -> bool:

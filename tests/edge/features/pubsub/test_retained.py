@@ -44,11 +44,11 @@ def gateway(build: MakeGateway) -> Gateway:
     return gateway
 
 
-def connect(gateway: Gateway) -> None:
-    gateway.bind(VALVE, NUMBERED)
+def connect(gateway: Gateway, full: str = VALVE) -> None:
+    gateway.bind(full, NUMBERED)
 
     def act(tx: Transaction) -> None:
-        sender, context = sessions.sender(tx, gateway.generation(VALVE)), gateway.router.context
+        sender, context = sessions.sender(tx, gateway.generation(full)), gateway.router.context
         assert sender is not None
         sessions.set_available(context, tx, sender, accepts=False)
         sessions.run_ready_hooks(context, tx, sender)
@@ -61,14 +61,16 @@ def retain(gateway: Gateway, names: Iterable[str], payload: bytes = b"kept") -> 
         publish_content(gateway, PUMP, f"auto/{name}", payload, RETAINED)
 
 
-def subscribe(gateway: Gateway, filter: str = "auto/#", qos: int = 0) -> None:
+def subscribe(gateway: Gateway, filter: str = "auto/#", qos: int = 0, full: str = VALVE) -> None:
     delivery = DeliveryOptions(retain_handling=RetainHandling.ALWAYS, only_items=True)
 
     def act(tx: Transaction) -> None:
-        sender, context = sessions.sender(tx, gateway.generation(VALVE)), gateway.router.context
+        sender, context = sessions.sender(tx, gateway.generation(full)), gateway.router.context
         assert sender is not None
         target, values = Target(filter, None, filter), {QOS: [str(qos)]}
-        subscriptions.subscribe(context, tx, sender, target, VALVE, values, f"s {filter}", delivery)
+        subscriptions.subscribe(
+            context, tx, sender, target, full, values, f"{full} {filter}", delivery
+        )
 
     gateway.commit(act)
 
@@ -82,18 +84,18 @@ def unsubscribe(gateway: Gateway, filter: str = "auto/#") -> None:
     gateway.commit(act)
 
 
-def read(gateway: Gateway, *, answers: bool = True) -> list[tuple[str, bytes]]:
+def read(gateway: Gateway, *, answers: bool = True, full: str = VALVE) -> list[tuple[str, bytes]]:
     """Return the items that the session was sent since the last call, by name and payload, and
     acknowledge or answer them."""
     found, answered = [], []
-    for send in gateway.sends(VALVE):
+    for send in gateway.sends(full):
         message = send.message
         if isinstance(message, QosRequest):
             answered.append(message.row)
             assert message.content is not None
             message = unpack(gateway.router.context, message.content)
         elif answers and send.receipt is not None:
-            gateway.acknowledge(VALVE, send.receipt)
+            gateway.acknowledge(full, send.receipt)
         assert isinstance(message, Notification)
         assert isinstance(message.event, ItemPublished)
         assert message.event.retain == (message.event.payload == b"kept")
@@ -184,6 +186,51 @@ def test_many_nodes_are_read_in_several_units_of_work(
         gateway.run_timers()
     assert read_all(gateway) == ["99/x"]
     assert is_finished(gateway)
+
+
+def test_many_filters_of_a_session_do_not_each_read_nodes(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retained, "SCANNED", 3)
+    retain(gateway, [f"{number:02d}/x" for number in range(9)])
+    subscribe(gateway, "auto/+/y")
+    statements: list[str] = []
+    gateway.connection.set_trace_callback(statements.append)
+    subscribe(gateway, "auto/+/x")
+    gateway.connection.set_trace_callback(None)
+    assert not [text for text in statements if "items > 0 ORDER BY name" in text]
+
+
+def test_sessions_share_the_nodes_that_a_unit_of_work_reads(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sessions subscribe to however many filters, others wait for a few nodes."""
+    monkeypatch.setattr(retained, "SCANNED", 3)
+    names = [f"{number:02d}/x" for number in range(12)]
+    retain(gateway, names)
+    full = [VALVE, *(f"meter{number}@gw.example/fw" for number in range(3))]
+    for each in full[1:]:
+        gateway.add(each.partition("@")[0])
+        connect(gateway, each)
+    filters = ("auto/+/y", "auto/+/x")
+    for each in full:
+        for filter in filters:
+            subscribe(gateway, filter, full=each)
+    found: dict[str, list[str]] = {each: [] for each in full}
+    began: dict[str, int] = {}
+    for round in range(100):
+        statements: list[str] = []
+        gateway.connection.set_trace_callback(statements.append)
+        gateway.run_timers()
+        gateway.connection.set_trace_callback(None)
+        assert len(statements) < 60
+        for each in full:
+            if items := read(gateway, full=each):
+                began.setdefault(each, round)
+                found[each] += [name for name, _ in items]
+    assert is_finished(gateway)
+    assert max(began.values()) - min(began.values()) < len(full)  # they take turns
+    assert list(found.values()) == [names] * len(full)
 
 
 def test_bytes_are_limited_too(build: MakeGateway) -> None:
@@ -338,7 +385,7 @@ def read_all_after(gateway: Gateway) -> list[str]:
 def test_the_progress_in_memory_is_that_of_the_rows(gateway: Gateway) -> None:
     def in_memory(tx: Transaction) -> list[tuple[str, int]]:
         found = store.of_account(tx, account)
-        assert store.jids(tx) == ([VALVE] if found else [])
+        assert store.accounts(tx) == ([account] if found else [])
         assert all(store.is_pending(tx, number) for _jid, number in found)
         return [*found]
 
