@@ -57,6 +57,9 @@ chroot "$work/root" bash -euc '
     fieldpost device list
     dpkg --install /tmp/1.deb
     export SYSTEMD_OFFLINE=1 # systemctl does nothing
+    sed -i "1i later = 1" /etc/fieldpost/fieldpost.toml
+    fails fieldpost-go-back
+    sed -i 1d /etc/fieldpost/fieldpost.toml
     fieldpost-go-back
     fieldpost device list
     fieldpost-go-back
