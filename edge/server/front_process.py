@@ -62,10 +62,11 @@ _NO_FILE: Final = Path("/proc/self/fd/none")
 MAX_UNANSWERED: Final = 512
 """Connections without a session that this process has beyond `limits.unauthenticated`, because the
 core has not answered yet: as many as connect at once after a power cut. While the core is too busy,
-further ones are closed. Each takes 7 KB."""
+further ones are closed and counted. Each takes 7 KB."""
 
 CHECK_TIME: Final = 1.0
-"""Seconds between two checks of what has left the write buffers."""
+"""Seconds between two checks of what has left the write buffers, and between two messages with
+figures, which show the core that this process does not hang."""
 
 IDLE_CHECKS: Final = 30
 """Checks between two of all connections; parsers without input since the last one are freed."""
@@ -88,9 +89,10 @@ class FrontConnections:
         self._handlers: dict[int, LinkedHandler] = {}
         self._unbound: set[int] = set()  # connections without a session
         self._next = 0
-        self._handshakes = self._bad_certificates = 0
+        self._bad_certificates = self._refused = 0
         self._checks = 0
         self._is_paused = False
+        self._is_stopping = False
 
     # From the core
 
@@ -116,6 +118,7 @@ class FrontConnections:
         elif isinstance(message, Limit):
             self._set_limits(msgspec.convert(message.limits, Limits))
         else:
+            self._is_stopping = True
             for server in self._servers:
                 server.close()
 
@@ -202,6 +205,7 @@ class FrontConnections:
         def accept() -> asyncio.BaseProtocol:
             unbound = len(self._unbound) - context.limits.unauthenticated
             if unbound >= MAX_UNANSWERED or len(self._handlers) >= MAX_CONNECTIONS:
+                self._refused += 1
                 return _Refused()
             self._next += 1
             wire = side.wire(context, side.parser(context.limits), tls_server)
@@ -221,7 +225,7 @@ class FrontConnections:
                 handler.pause(True)
             return ClientHelloReader(wire, side.alpn, only_tls=listening.only_tls)
 
-        for descriptor in listening.sockets:
+        for descriptor in () if self._is_stopping else listening.sockets:
             listener = socket.socket(fileno=descriptor)
             listener.setblocking(False)
             self._servers.append(
@@ -244,9 +248,8 @@ class FrontConnections:
             for handler in self._handlers.values():
                 handler.wire.release_if_idle()
         handshakes = 0 if self._tls is None else self._tls.active_handshakes
-        if handshakes != self._handshakes or self._bad_certificates:
-            self.link.send(Figures(handshakes, self._bad_certificates))
-            self._handshakes, self._bad_certificates = handshakes, 0
+        self.link.send(Figures(handshakes, self._bad_certificates, self._refused))
+        self._bad_certificates = self._refused = 0
 
 
 class MemoryFiles:

@@ -30,6 +30,7 @@ from edge.server.link.messages import (
     VERSION,
     Begin,
     CertificateFiles,
+    Figures,
     Limit,
     Listening,
     StopAccepting,
@@ -44,6 +45,13 @@ CHECK_TIME: Final = 1.0
 
 START_TIME: Final = 30.0
 """Seconds that a front has to be ready."""
+
+SILENT_TIME: Final = 60.0
+"""Seconds after which a front that sends nothing, not even its figures, counts as hung, and is
+ended: as long as systemd waits for the core (`WatchdogSec`)."""
+
+SILENT_CHECKS: Final = 6
+"""Checks in that time. If the core itself hangs, only one of them is missed."""
 
 END_TIME: Final = 2.0
 """Seconds that a front has to end; then it is killed."""
@@ -209,8 +217,9 @@ class FrontProcess:
         self._process: asyncio.subprocess.Process | None = None
         self.ids: deque[int] = deque(maxlen=2)
         self._running: asyncio.Task[None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
         self._restarts = 0
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
         self._lost = asyncio.Event()  # the link has ended
         self._fault = ""
         self._begun = asyncio.Event()  # it was ready once, or has failed
@@ -240,7 +249,7 @@ class FrontProcess:
         while True:
             started = self._loop.time()
             await self._run_once()
-            if self._is_stopping:
+            if self._stopping.is_set():
                 return
             if not self._begun.is_set():
                 self._begun.set()
@@ -250,14 +259,20 @@ class FrontProcess:
             if self._loop.time() - started > STEADY_TIME:
                 delay = DELAYS[0]
             await asyncio.sleep(delay)
+            if self._stopping.is_set():
+                return
             delay = min(2 * delay, DELAYS[1])
 
     async def _run_once(self) -> None:
-        ours, theirs = socket.socketpair()
         environment = {**os.environ, "PYTHONPATH": str(Path(edge.__file__).parents[1])}
         numbers = [n for listening in self._fronts.begin.listening for n in listening.sockets]
         self._lost.clear()
         self._fault = "it has ended"
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._fault = f"it cannot be started: {error}"
+            return
         try:
             with theirs:
                 self._process = process = await asyncio.create_subprocess_exec(
@@ -278,10 +293,15 @@ class FrontProcess:
             return
         link = self._link = FrontLink(self)
         link.batches.send(self._fronts.begin)
+        if self._stopping.is_set():
+            link.batches.send(StopAccepting())
         await self._loop.connect_accepted_socket(lambda: link.batches, ours)
         timer = self._loop.call_later(START_TIME, self._end_unless_ready, link)
+        self._check_silence(link, 0)
         await self._lost.wait()
         timer.cancel()
+        if self._silence is not None:
+            self._silence.cancel()
         self._fault = link.fault
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), END_TIME)
@@ -296,6 +316,18 @@ class FrontProcess:
         if not link.is_ready:
             link.fault = f"it is not ready after {START_TIME:g} s"
             link.batches.abort()
+
+    def _check_silence(self, link: FrontLink, checks: int) -> None:
+        """End the front if it hangs: nothing has come for so many checks."""
+        if checks == SILENT_CHECKS:
+            link.fault = f"it hung: it sent nothing for {SILENT_TIME:g} s"
+            link.batches.abort()
+            return
+        link.is_silent = True
+        self._silence = self._loop.call_later(
+            SILENT_TIME / SILENT_CHECKS,
+            lambda: self._check_silence(link, checks + 1 if link.is_silent else 0),
+        )
 
     def send(self, message: Any) -> None:
         """Send a message, if the process runs."""
@@ -320,12 +352,12 @@ class FrontProcess:
 
     def stop_accepting(self) -> None:
         """Accept no more connections, and start no process again."""
-        self._is_stopping = True
+        self._stopping.set()
         self.send(StopAccepting())
 
     async def close(self) -> None:
         """End the process."""
-        self._is_stopping = True
+        self._stopping.set()
         if self._running is None:
             return
         if self._link is None:  # it starts, or waits to be started again
@@ -349,9 +381,13 @@ class FrontProcess:
         """Note that the process accepts connections."""
         self._begun.set()
 
-    def count_bad_certificates(self) -> None:
-        """Count that the process could not use changed certificate files."""
-        self._fronts.refusals.add("certificate_files")
+    def count_refusals(self, figures: Figures) -> None:
+        """Count what the process could not use, or had no room for."""
+        refusals = self._fronts.refusals
+        if figures.bad_certificates:
+            refusals.add("certificate_files")
+        if figures.refused:
+            refusals.add("connections", figures.refused)
 
     def lose(self) -> None:
         """Note that the link has ended."""

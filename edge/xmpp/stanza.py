@@ -72,14 +72,17 @@ class StanzaBytes:
 
     Attributes:
         acknowledged: as in `Stanza`.
+        is_parsed: whether this process has parsed them. If another one did, what is passed on to
+            others is checked (`check_element`).
     """
 
-    __slots__ = ("acknowledged", "header", "raw")
+    __slots__ = ("acknowledged", "header", "is_parsed", "raw")
 
-    def __init__(self, header: StreamHeader, raw: bytes = b"") -> None:
+    def __init__(self, header: StreamHeader, raw: bytes = b"", *, is_parsed: bool = True) -> None:
         self.header = header
         self.raw = raw
         self.acknowledged = False
+        self.is_parsed = is_parsed
 
 
 class Child:
@@ -143,6 +146,12 @@ class Child:
 
     def _standalone(self, raw: bytes) -> bytes:
         """Add the declarations that the element's bytes depend on."""
+        found = self._declared(raw)
+        if not self._whole.is_parsed:
+            check_element(found)
+        return found
+
+    def _declared(self, raw: bytes) -> bytes:
         whole = self._whole
         prefixes = whole.header.prefixes
         if b"xmlns:" in whole.raw:
@@ -194,7 +203,12 @@ class Stanza(Child):
         section 8.1.5).
         """
         raw, lang = self.raw, self._whole.header.lang
-        return with_language(raw, lang) if lang and LANG not in self.attrs else raw
+        if not lang or LANG in self.attrs:
+            return raw
+        found = with_language(raw, lang)
+        if not self._whole.is_parsed:
+            check_element(found)  # it may have a language although `attrs` has none
+        return found
 
     @property
     def lang(self) -> str:
@@ -262,6 +276,22 @@ def parse_fragment(raw: bytes) -> Element:
     if len(envelope) != 1 or envelope.text or envelope[0].tail:
         raise FragmentError("not exactly one element")
     return envelope[0]
+
+
+def check_element(raw: bytes) -> None:
+    """Raise `FragmentError` unless bytes are exactly one element that may stand in a stream (RFC
+    6120, section 11.1)."""
+    parser = expat.ParserCreate("UTF-8", SEPARATOR)
+    parser.CommentHandler = parser.ProcessingInstructionHandler = _refuse
+    parser.StartDoctypeDeclHandler = parser.XmlDeclHandler = _refuse
+    try:
+        parser.Parse(raw, True)
+    except expat.ExpatError as error:
+        raise FragmentError(str(error)) from error
+
+
+def _refuse(*_details: object) -> None:
+    raise FragmentError("comments, instructions and declarations are not allowed in a stream")
 
 
 def id_of(raw: bytes) -> str | None:

@@ -23,13 +23,17 @@ from edge.xmpp.stanza import (
     StreamClose,
     StreamHeader,
     StreamOpen,
+    check_element,
 )
 from edge.xmpp.transferred import Close, Error, Header, Open, Part, Transferred, Tree, Whole
 
 GROWTH: Final = 16
 GROWTH_FREE: Final = 128 * 1024
-"""Maximum bytes of encoded items, for each byte that was received and beside these. Real stanzas
-take three times their size."""
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""Maximum bytes of encoded items: for each byte that was received, beside these, and in all. Real
+stanzas take three times their size."""
+
+_RESERVED: Final = 1024  # for the error
 
 _NO_HEADER = StreamHeader(b"", ())
 
@@ -46,15 +50,16 @@ class StreamSender:
         """Return the bytes of items. If they take far more room than what was received, because a
         long namespace is repeated in many names, the stream ends with an error."""
         data, size = self._encode(items)
-        if len(data) <= GROWTH_FREE + GROWTH * size:
+        if len(data) <= _most(size):
             return data
-        left = GROWTH_FREE
+        sizes = bytes_ = 0
 
         def fits(item: Item | StreamError) -> bool:
-            nonlocal left
+            nonlocal sizes, bytes_
             data, size = self._encode((item,))
-            left += GROWTH * size - len(data)
-            return left >= 0
+            sizes += size
+            bytes_ += len(data)
+            return bytes_ <= _most(sizes)
 
         accepted = list(takewhile(fits, items))
         accepted.append(StreamError("policy-violation", "the names are too long"))
@@ -118,11 +123,16 @@ class StreamReceiver:
         return items
 
     def _stanza(self, one: Whole) -> Stanza:
-        whole = StanzaBytes(self._header, one.raw)
+        whole = StanzaBytes(self._header, one.raw, is_parsed=False)
         stanza = Stanza(one.name, one.attrs, whole)
         for part in one.children:
             stanza.children.append(_child(part, whole, 0))
         return OversizedStanza(stanza, one.excess) if one.excess else stanza
+
+
+def _most(size: int) -> int:
+    """Return the maximum bytes of items that were received in `size` bytes."""
+    return min(GROWTH_FREE + GROWTH * size, MAX_BYTES - _RESERVED)
 
 
 def _part(child: Child) -> Part:
@@ -149,6 +159,7 @@ def _child(part: Part, whole: StanzaBytes, after: int) -> Child:
         child.parsed = _element(part.parsed)
     if part.is_known:
         child._raw = whole.raw[start : child._end()]
+        check_element(child._raw)
     for each in part.children:
         child.children.append(_child(each, whole, start))
     return child

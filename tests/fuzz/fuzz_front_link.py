@@ -149,7 +149,7 @@ class _Site:
     def begin_serving(self) -> None:
         pass
 
-    def count_bad_certificates(self) -> None:
+    def count_refusals(self, figures: Figures) -> None:
         pass
 
     def lose(self) -> None:

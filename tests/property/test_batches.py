@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -36,8 +35,8 @@ class Transport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
-    def writelines(self, parts: Iterable[Any]) -> None:
-        self.written.append(b"".join(parts))
+    def write(self, data: Any) -> None:
+        self.written.append(data)
 
     def abort(self) -> None:
         self.is_aborted = True

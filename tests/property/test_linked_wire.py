@@ -21,7 +21,7 @@ from edge.server.link import messages
 from edge.server.link.batches import Batches
 from edge.server.link.front_link import FrontLink
 from edge.server.link.linked_handler import LinkedHandler
-from edge.server.link.messages import ITEM_COST, WINDOW
+from edge.server.link.messages import ITEM_COST, WINDOW, Figures
 from edge.server.wire import SLICE, SocketWire, Wire, WireContext
 
 LINE = 512
@@ -230,7 +230,7 @@ class LinkedWires(RuleBasedStateMachine):
     def begin_serving(self) -> None:
         raise AssertionError
 
-    def count_bad_certificates(self) -> None:
+    def count_refusals(self, figures: Figures) -> None:
         raise AssertionError
 
     def lose(self) -> None:

@@ -151,7 +151,7 @@ class Batches(asyncio.BufferedProtocol):
                 self._messages = part
                 self.flush()
             return
-        transport.writelines((len(data).to_bytes(_HEADER), data))
+        transport.write(len(data).to_bytes(_HEADER) + data)
 
     def pause_writing(self) -> None:
         """Report that the other side does not read."""

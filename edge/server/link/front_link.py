@@ -56,8 +56,8 @@ class Owner(Protocol):
     def begin_serving(self) -> None:
         """Note that the front accepts connections."""
 
-    def count_bad_certificates(self) -> None:
-        """Count that the front could not use changed certificate files."""
+    def count_refusals(self, figures: Figures) -> None:
+        """Count what the front could not use, or had no room for."""
 
     def lose(self) -> None:
         """Note that the link has ended; `FrontLink.fault` says why."""
@@ -70,6 +70,7 @@ class FrontLink:
         wires: the wires by the numbers of their connections.
         is_ready: whether the front accepts connections.
         is_confined: whether it can open no files but those that it needs.
+        is_silent: whether nothing has come since this was set.
         handshakes: its number of TLS handshakes now.
         fault: why the link has ended.
     """
@@ -82,11 +83,13 @@ class FrontLink:
         self.wires: dict[int, LinkedWire] = {}
         self.is_ready = False
         self.is_confined = False
+        self.is_silent = False
         self.handshakes = 0
         self.fault = "it has ended"
 
     def _on_batch(self, data: memoryview) -> None:
         wires = self.wires
+        self.is_silent = False
         for message in decode_from_front(data):
             if isinstance(message, Received):  # most often
                 wire = wires.get(message.connection)
@@ -139,8 +142,7 @@ class FrontLink:
                 self._lose(wire)
         elif isinstance(message, Figures):
             self.handshakes = message.handshakes
-            if message.bad_certificates:
-                self._owner.count_bad_certificates()
+            self._owner.count_refusals(message)
         else:
             if message.version != VERSION:
                 raise LinkFault(f"it speaks version {message.version}, and not {VERSION}")

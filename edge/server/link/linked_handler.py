@@ -171,4 +171,5 @@ class LinkedHandler:
         if self.is_reporting:
             backlog = self.wire.backlog()
             self.is_reporting = backlog > 0
-            self._link.send(Left(self._number, self._written - backlog))
+            left = max(self._written - backlog, 0)  # under TLS the backlog has more bytes than that
+            self._link.send(Left(self._number, left))

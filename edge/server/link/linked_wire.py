@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from edge.server.link.batches import Batches
 from edge.server.link.messages import (
+    MAX_HELD,
     MAX_WAITING,
     MAX_WRITE,
     WINDOW,
@@ -41,9 +42,9 @@ class LinkedWire:
     """
 
     __slots__ = (
-        "_awaited", "_decode", "_is_ahead", "_left", "_link", "_may_secure", "_number", "_owed",
-        "_stalled_bytes", "_tls_begins", "_written", "address", "allowance", "closed", "direct",
-        "handler", "pending", "stalled", "transport", "wanted",
+        "_awaited", "_decode", "_held", "_is_ahead", "_left", "_link", "_may_secure", "_number",
+        "_owed", "_stalled_bytes", "_tls_begins", "_written", "address", "allowance", "closed",
+        "direct", "handler", "pending", "stalled", "transport", "wanted",
     )  # fmt: skip
 
     __deletable__ = ("handler",)
@@ -62,6 +63,7 @@ class LinkedWire:
         self._number = number
         self._decode = decode
         self._is_ahead = False
+        self._held = 0  # encoded bytes of input that may wait
         self._owed = 0  # the cost of input for which the front has no new credit
         self._written = 0
         self._left = 0  # bytes that have left the write buffers
@@ -85,12 +87,13 @@ class LinkedWire:
         """Pass input on."""
         items: Sequence[Any] = ()
         if message.items:
-            if self._owed > MAX_WAITING:
+            if self._owed > MAX_WAITING or self._held > MAX_HELD:
                 raise LinkFault("it sends more than it may")
             try:
                 items = self._decode(message.items)
             except Exception as error:
                 raise LinkFault(f"its input cannot be read: {error}") from error
+            self._held += len(message.items)
         self._owed += cost(message.size, len(items))
         if self.closed or self._tls_begins:
             return
@@ -148,6 +151,8 @@ class LinkedWire:
     def want(self, wanted: bool) -> None:
         """Let the front pass on more input, or not yet."""
         self.wanted = wanted
+        if wanted:
+            self._held = 0
         if wanted and self._owed and (not self._is_ahead or self._owed >= WINDOW // 2):
             self._send(Credit(self._number, self._owed))
             self._owed = 0

@@ -40,6 +40,10 @@ MAX_WAITING: Final = 1024 * 1024
 items breaks the rules: the window, and the items of a slice or of what a WebSocket has read ahead.
 """
 
+MAX_HELD: Final = 2 * MAX_ITEMS
+"""Encoded bytes of a connection's input, in the core, at which a front that sends more items breaks
+the rules, whatever size it names."""
+
 MAX_WRITE: Final = 1024 * 1024
 """Maximum bytes of one write; more are several."""
 
@@ -158,11 +162,12 @@ class Lost(msgspec.Struct, array_like=True, tag=8, gc=False):
 
 
 class Figures(msgspec.Struct, array_like=True, tag=9, gc=False):
-    """Figures of the front: the number of handshakes now, and how often changed certificate files
-    could not be used since the last figures."""
+    """Figures of the front: the number of handshakes now; how often changed certificate files could
+    not be used, and how many connections it had no room for, since the last figures."""
 
     handshakes: Number
     bad_certificates: Number
+    refused: Number = 0
 
 
 OfConnection: TypeAlias = Received | Refused | Secured | TlsFailed | Stalled | Left

@@ -12,11 +12,13 @@ import pytest
 from edge.server.link import messages
 from edge.server.link.front_link import FrontLink
 from edge.server.link.messages import (
+    MAX_ITEMS,
     MAX_REQUESTS,
     MAX_WAITING,
     MAX_WRITE,
     WINDOW,
     Certificate,
+    Figures,
     Left,
     LinkFault,
     Lost,
@@ -106,7 +108,7 @@ class Core:
     def begin_serving(self) -> None:
         pass
 
-    def count_bad_certificates(self) -> None:
+    def count_refusals(self, figures: Figures) -> None:
         pass
 
     def lose(self) -> None:
@@ -231,6 +233,24 @@ async def test_nothing_is_handled_after_the_end(core: Core) -> None:
     core.take(Lost(1), Lost(1), data(1, 2))
     assert handler.calls[before:] == [("lose",)]
     assert handler.wire.backlog() == 0
+
+
+async def test_encoded_input_that_waits_is_bounded_whatever_size_it_has(core: Core) -> None:
+    wire = core.open().wire
+    item = msgspec.msgpack.encode([b"x" * (MAX_ITEMS - 16)])
+    for _ in range(5):
+        core.take(Received(1, item, 0, False, 0))
+        wire.want(True)  # it was handled
+    for _ in range(3):
+        core.take(Received(1, item, 0, False, 0))
+    with pytest.raises(LinkFault, match="more than it may"):
+        core.take(Received(1, item, 0, False, 0))
+
+
+async def test_whatever_a_front_sends_shows_that_it_does_not_hang(core: Core) -> None:
+    core.link.is_silent = True
+    core.take(Figures(0, 0))
+    assert not core.link.is_silent
 
 
 @pytest.mark.parametrize("fails", ["open", "receive", "lose"])

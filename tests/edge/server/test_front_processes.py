@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,11 +20,22 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.errors import SetupError
-from edge.server import front_processes
+from edge.server import front_processes, socket_side
 from edge.server.front_process import FrontConnections, MemoryFiles
 from edge.server.front_processes import FrontProcesses
 from edge.server.link.linked_handler import LinkedHandler
-from edge.server.link.messages import VERSION, Begin, CertificateFiles, Limit, Release, encode
+from edge.server.link.messages import (
+    VERSION,
+    Begin,
+    CertificateFiles,
+    Figures,
+    Left,
+    Limit,
+    Listening,
+    Release,
+    StopAccepting,
+    encode,
+)
 from edge.server.refusal_counters import RefusalCounters
 from edge.server.tls import TlsContexts, TlsServer
 from edge.server.wire import Wire, WireContext
@@ -75,6 +88,106 @@ async def test_a_front_that_does_not_start_fails_the_start(
     assert not fronts.up
     fronts.stop_accepting()
     await asyncio.wait_for(fronts.close(), WAIT_S)
+
+
+HANGS = """
+import sys, time
+from socket import socket
+from edge.server.link.messages import VERSION, Ready, encode
+data = encode([Ready(VERSION, False)])
+link = socket(fileno=0)
+link.sendall(len(data).to_bytes(4) + data)
+time.sleep(600)
+"""
+
+
+async def test_a_front_that_hangs_is_ended_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    script = f"exec {sys.executable} {tmp_path / 'hangs.py'}"
+    monkeypatch.setattr("sys.executable", front_command(tmp_path, script))
+    monkeypatch.setattr(front_processes, "SILENT_TIME", 0.6)
+    monkeypatch.setattr(front_processes, "END_TIME", 0.1)
+    ended: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+    store: Any = None
+    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    monkeypatch.setattr(fronts, "log_end", lambda *words: ended.put_nowait(words))
+    fronts.listen(Listener(), (), only_tls=False)
+    await fronts.start()
+    for restarts in (1, 2):
+        expected = 1, "it hung: it sent nothing for 0.6 s, with status -9", restarts
+        assert await asyncio.wait_for(ended.get(), WAIT_S) == expected
+    fronts.stop_accepting()
+    await asyncio.wait_for(fronts.close(), WAIT_S)
+
+
+async def test_a_front_sends_its_figures_at_each_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    front = FrontConnections(lambda _error: None)
+    sent: list[Any] = []
+    monkeypatch.setattr(front.link, "send", sent.append)
+    front._count_bad_certificate()
+    front._refused = 2
+    for _ in range(2):
+        front._check()
+    assert sent == [Figures(0, 1, 2), Figures(0, 0, 0)]
+
+
+async def test_refusals_of_a_front_are_counted() -> None:
+    store: Any = None
+    fronts = FrontProcesses(1, Limits(), store, refusals := RefusalCounters())
+    front = fronts._fronts[0]
+    for figures in (Figures(1, 0, 0), Figures(0, 2, 3), Figures(0, 0, 4)):
+        front.count_refusals(figures)
+    assert refusals.take() == {"certificate_files": 1, "connections": 7}
+
+
+ENDS = HANGS.replace("time.sleep(600)", "")
+
+
+async def test_no_front_is_started_again_once_the_gateway_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ends.py").write_text(ENDS)
+    script = f"exec {sys.executable} {tmp_path / 'ends.py'}"
+    monkeypatch.setattr("sys.executable", front_command(tmp_path, script))
+    store: Any = None
+    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    monkeypatch.setattr(fronts, "log_end", lambda *_: fronts.stop_accepting())
+    fronts.listen(Listener(), (), only_tls=False)
+    await fronts.start()
+    front = fronts._fronts[0]
+    assert front._running is not None
+    await asyncio.wait_for(front._running, WAIT_S)
+    assert len(front.ids) == 1
+
+
+async def test_a_front_without_room_for_its_link_fails_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", fail)
+    store: Any = None
+    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    fronts.listen(Listener(), (), only_tls=False)
+    with pytest.raises(SetupError, match="Too many open files"):
+        await asyncio.wait_for(fronts.start(), WAIT_S)
+
+
+async def test_a_front_that_is_to_stop_does_not_begin_to_listen(folder: Path) -> None:
+    contexts = TlsContexts(folder, "gw.example", pytest.fail)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        wanted = [Listening(Listener.sockets, False, (os.dup(listening.fileno()),))]
+        front = FrontConnections(lambda _error: None)
+        begin = Begin(
+            VERSION, CertificateFiles(*contexts.read()), msgspec.to_builtins(Limits()), wanted
+        )
+        context, tls = front._prepare(begin)
+        front._on_batch(memoryview(encode([StopAccepting()])))
+        await front._listen(0, socket_side.load(Listener.sockets), wanted[0], context, tls)
+    assert front._servers == []
 
 
 class Tls:
@@ -189,6 +302,17 @@ async def test_what_the_core_does_not_read_of_lost_connections_is_bounded() -> N
     assert front._unbound == {2}
     front._forget(2)
     assert not front._unbound
+
+
+async def test_what_has_left_is_never_negative() -> None:
+    """Under TLS, the write buffer has more bytes than were written to it."""
+    wire: Any = SimpleNamespace(write=lambda _data: None, backlog=lambda: 24)
+    sent: list[Any] = []
+    link: Any = SimpleNamespace(send=sent.append)
+    ignore: Any = None
+    handler = LinkedHandler(link, wire, 1, 0, ignore, lambda: 0.0, ignore, ignore)
+    handler.write(b"\xd0\0", reports=True)
+    assert sent == [Left(1, 0)]
 
 
 REACH = """

@@ -8,11 +8,11 @@ import pytest
 
 from edge.xmpp import transferred
 from edge.xmpp.envelopes import EnvelopeParser
-from edge.xmpp.errors import UsageError
+from edge.xmpp.errors import FragmentError, StreamError, UsageError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Stanza
-from edge.xmpp.transfer import StreamReceiver, StreamSender
-from edge.xmpp.transferred import Part, Whole
+from edge.xmpp.stanza import Stanza, stamped
+from edge.xmpp.transfer import MAX_BYTES, StreamReceiver, StreamSender
+from edge.xmpp.transferred import Header, Part, Whole
 from tests.helpers.envelopes import PLAIN
 from tests.helpers.parser_corpus import HEADER
 from tests.property.test_transfer import compared
@@ -25,6 +25,61 @@ def test_a_plain_envelope_keeps_its_tree(name: str) -> None:
     received = StreamReceiver().decode(StreamSender().encode(sent))
     assert list(map(compared, received)) == list(map(compared, sent))
     assert isinstance(received[1], Stanza)
+
+
+FORGED = {
+    "two": b"<message><body/></message><iq type='set' from='gw.example'/>",
+    "cut": b"<message><body>",
+    "text": b"<message/>and more",
+    "comment": b"<message><!-- --></message>",
+    "instruction": b"<message/><?a?>",
+    "declaration": b"<?xml version='1.0'?><message/>",
+    "doctype": b"<!DOCTYPE message><message/>",
+    "prefix": b"<message><a:b/></message>",
+    "twice": b"<message to='a' to='b'/>",
+    "end of stream": b"</stream:stream>",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_bytes_that_are_not_one_element_are_not_passed_on(name: str) -> None:
+    """Another process could otherwise send others what no device may send."""
+    raw = FORGED[name]
+    forged = transferred.encode([Whole("{jabber:client}message", {}, raw, [], "")])
+    (stanza,) = StreamReceiver().decode(forged)
+    assert isinstance(stanza, Stanza)
+    with pytest.raises(FragmentError):
+        _ = stanza.raw
+    with pytest.raises(FragmentError):
+        stamped(stanza, "a@gw.example/fw")
+    whole = b"<iq>" + raw + b"</iq>"
+    part = Part("{jabber:client}message", {}, 4, 4 + len(raw), True, None, [])
+    with pytest.raises(FragmentError):
+        StreamReceiver().decode(transferred.encode([Whole("iq", {}, whole, [part], "")]))
+
+
+def test_a_language_that_the_attributes_deny_is_not_passed_on() -> None:
+    header = Header(b"<stream:stream>", (), "en")
+    stanza = Whole("{jabber:client}message", {}, b"<message xml:lang='de'/>", [], "")
+    _header, found = [None, *StreamReceiver().decode(transferred.encode([header, stanza]))]
+    assert isinstance(found, Stanza)
+    with pytest.raises(FragmentError):
+        _ = found.with_stream_language
+
+
+def test_encoded_items_have_a_limit_whatever_the_stanza_may_have() -> None:
+    parser = StreamParser(max_stanza_bytes=1024 * 1024, max_elements=1000)
+    header = parser.feed(HEADER)
+    wide = b"<message xmlns:n='%b'>%b%b</message>" % (
+        b"n" * 5000,
+        b"<n:a/>" * 900,
+        b" " * 300_000,
+    )
+    items = parser.feed(wide)
+    assert MAX_BYTES < len(StreamSender()._encode(items)[0]) < 16 * len(wide)
+    found = StreamReceiver().decode(data := StreamSender().encode([*header, *items]))
+    assert len(data) <= MAX_BYTES
+    assert isinstance(found[-1], StreamError)
 
 
 @pytest.mark.parametrize(
