@@ -317,17 +317,16 @@ class FrontProcess:
             link.fault = f"it is not ready after {START_TIME:g} s"
             link.batches.abort()
 
-    def _check_silence(self, link: FrontLink, checks: int) -> None:
-        """End the front if it hangs: nothing has come for so many checks."""
-        if checks == SILENT_CHECKS:
+    def _check_silence(self, link: FrontLink, silent: int) -> None:
+        """End a front that hangs: since it was ready, nothing has come for so many checks."""
+        silent = silent + 1 if link.is_ready and link.is_silent else 0
+        if silent == SILENT_CHECKS:
             link.fault = f"it hung: it sent nothing for {SILENT_TIME:g} s"
             link.batches.abort()
             return
         link.is_silent = True
-        self._silence = self._loop.call_later(
-            SILENT_TIME / SILENT_CHECKS,
-            lambda: self._check_silence(link, checks + 1 if link.is_silent else 0),
-        )
+        seconds = SILENT_TIME / SILENT_CHECKS
+        self._silence = self._loop.call_later(seconds, self._check_silence, link, silent)
 
     def send(self, message: Any) -> None:
         """Send a message, if the process runs."""
