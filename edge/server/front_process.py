@@ -225,12 +225,13 @@ class FrontConnections:
                 handler.pause(True)
             return ClientHelloReader(wire, side.alpn, only_tls=listening.only_tls)
 
-        for descriptor in () if self._is_stopping else listening.sockets:
+        for descriptor in listening.sockets:
             listener = socket.socket(fileno=descriptor)
             listener.setblocking(False)
-            self._servers.append(
-                await self._loop.create_server(accept, sock=listener, backlog=BACKLOG)
-            )
+            server = await self._loop.create_server(accept, sock=listener, backlog=BACKLOG)
+            self._servers.append(server)
+            if self._is_stopping:
+                server.close()
 
     def _forget(self, number: int) -> None:
         self._handlers.pop(number, None)

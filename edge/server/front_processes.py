@@ -258,7 +258,8 @@ class FrontProcess:
             self._fronts.log_end(self._number, self._fault, self._restarts)
             if self._loop.time() - started > STEADY_TIME:
                 delay = DELAYS[0]
-            await asyncio.sleep(delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
             if self._stopping.is_set():
                 return
             delay = min(2 * delay, DELAYS[1])
@@ -297,7 +298,7 @@ class FrontProcess:
             link.batches.send(StopAccepting())
         await self._loop.connect_accepted_socket(lambda: link.batches, ours)
         timer = self._loop.call_later(START_TIME, self._end_unless_ready, link)
-        self._check_silence(link, 0)
+        self._check_silence(link, 0, 0)
         await self._lost.wait()
         timer.cancel()
         if self._silence is not None:
@@ -317,16 +318,18 @@ class FrontProcess:
             link.fault = f"it is not ready after {START_TIME:g} s"
             link.batches.abort()
 
-    def _check_silence(self, link: FrontLink, silent: int) -> None:
-        """End a front that hangs: since it was ready, nothing has come for so many checks."""
-        silent = silent + 1 if link.is_ready and link.is_silent else 0
+    def _check_silence(self, link: FrontLink, silent: int, before: int) -> None:
+        """End a front that hangs: since it was ready, for so many checks nothing has come, and it
+        has not read what was unsent `before`."""
+        unsent = link.batches.unsent
+        silent = silent + 1 if link.is_ready and link.is_silent and unsent >= before else 0
         if silent == SILENT_CHECKS:
             link.fault = f"it hung: it sent nothing for {SILENT_TIME:g} s"
             link.batches.abort()
             return
         link.is_silent = True
         seconds = SILENT_TIME / SILENT_CHECKS
-        self._silence = self._loop.call_later(seconds, self._check_silence, link, silent)
+        self._silence = self._loop.call_later(seconds, self._check_silence, link, silent, unsent)
 
     def send(self, message: Any) -> None:
         """Send a message, if the process runs."""

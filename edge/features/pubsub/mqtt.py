@@ -64,8 +64,8 @@ MAX_FILTERS: Final = 512
 """Maximum filters of a packet. Home Assistant sends 500 in a packet."""
 
 PART: Final = 16
-"""Maximum filters that one unit of work handles: about two milliseconds, for which others wait. At
-most 255, because the number is a byte of the result."""
+"""Maximum filters that one unit of work handles: some milliseconds, for which others wait. At most
+255, because the number is a byte of the result."""
 
 _WITHOUT_SUBSCRIPTION: Final = (PubsubReason.NOT_SUBSCRIBED, PubsubReason.SHARES_DISABLED)
 

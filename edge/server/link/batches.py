@@ -169,6 +169,11 @@ class Batches(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
+    @property
+    def unsent(self) -> int:
+        """Return the bytes that wait here until the other side reads."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     # The end
 
     def close(self) -> None:

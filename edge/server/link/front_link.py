@@ -175,6 +175,7 @@ class FrontLink:
 
     def _on_pause(self, is_paused: bool) -> None:
         """Read no requests while the front does not read the answers."""
+        self.is_silent = self.is_silent and is_paused  # it goes on reading: it does not hang
         self.batches.set_reading(not is_paused)
 
     def _on_lost(self, error: Exception | None) -> None:

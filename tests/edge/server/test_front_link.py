@@ -253,6 +253,13 @@ async def test_whatever_a_front_sends_shows_that_it_does_not_hang(core: Core) ->
     assert not core.link.is_silent
 
 
+async def test_a_front_that_goes_on_reading_does_not_hang(core: Core) -> None:
+    for is_paused, is_silent in ((True, True), (False, False)):
+        core.link.is_silent = True
+        core.link._on_pause(is_paused)
+        assert core.link.is_silent is is_silent
+
+
 @pytest.mark.parametrize("fails", ["open", "receive", "lose"])
 async def test_an_error_of_a_handler_ends_its_connection_alone(core: Core, fails: str) -> None:
     if fails == "open":

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -21,7 +22,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.errors import SetupError
 from edge.server import front_processes, socket_side
-from edge.server.front_process import FrontConnections, MemoryFiles
+from edge.server.front_process import MAX_UNANSWERED, FrontConnections, MemoryFiles
 from edge.server.front_processes import FrontProcesses
 from edge.server.link.linked_handler import LinkedHandler
 from edge.server.link.messages import (
@@ -176,7 +177,26 @@ async def test_a_front_without_room_for_its_link_fails_the_start(
         await asyncio.wait_for(fronts.start(), WAIT_S)
 
 
-async def test_a_front_that_is_to_stop_does_not_begin_to_listen(folder: Path) -> None:
+async def test_a_connection_for_which_a_front_has_no_room_is_counted(folder: Path) -> None:
+    contexts = TlsContexts(folder, "gw.example", pytest.fail)
+    limits = msgspec.to_builtins(Limits(unauthenticated=1))
+    listening = socket.create_server(("127.0.0.1", 0))
+    wanted = Listening(Listener.sockets, False, (listening.detach(),))
+    front = FrontConnections(lambda _error: None)
+    certificates = CertificateFiles(*contexts.read())
+    context, tls = front._prepare(Begin(VERSION, certificates, limits, [wanted]))
+    await front._listen(0, socket_side.load(Listener.sockets), wanted, context, tls)
+    front._unbound.update(range(1 + MAX_UNANSWERED))
+    address = front._servers[0].sockets[0].getsockname()
+    reader, writer = await asyncio.open_connection(*address)
+    with suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+    assert front._refused == 1
+    writer.close()
+    front._servers[0].close()
+
+
+async def test_a_front_that_is_to_stop_listens_no_more(folder: Path) -> None:
     contexts = TlsContexts(folder, "gw.example", pytest.fail)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         wanted = [Listening(Listener.sockets, False, (os.dup(listening.fileno()),))]
@@ -187,7 +207,7 @@ async def test_a_front_that_is_to_stop_does_not_begin_to_listen(folder: Path) ->
         context, tls = front._prepare(begin)
         front._on_batch(memoryview(encode([StopAccepting()])))
         await front._listen(0, socket_side.load(Listener.sockets), wanted[0], context, tls)
-    assert front._servers == []
+    assert not any(server.is_serving() for server in front._servers)
 
 
 class Tls:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge.xmpp import transferred
+from edge.xmpp import transfer, transferred
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.errors import FragmentError, StreamError, UsageError
 from edge.xmpp.parser import StreamParser
@@ -80,6 +80,18 @@ def test_encoded_items_have_a_limit_whatever_the_stanza_may_have() -> None:
     found = StreamReceiver().decode(data := StreamSender().encode([*header, *items]))
     assert len(data) <= MAX_BYTES
     assert isinstance(found[-1], StreamError)
+
+
+def test_the_header_of_the_stream_counts_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "MAX_BYTES", 20_000)
+    parser = StreamParser(max_elements=1000)
+    parser.feed(HEADER.replace(b" xmlns=", b" a='%b' xmlns=" % (b"h" * 9000), 1))
+    wide = b"<message xmlns:n='%b'>%b</message><message/>" % (b"n" * 300, b"<n:a/>" * 40)
+    items = parser.feed(wide)
+    assert 20_000 < len(StreamSender()._encode(items)[0]) < 27_000  # with its 9,000
+    data = StreamSender().encode(items)
+    assert len(data) <= 20_000
+    assert isinstance(StreamReceiver().decode(data)[-1], StreamError)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from edge.features.pubsub.store.subscriptions import Subscription
 from edge.topics import fixed_levels, is_filter, matches
 
 SCANNED: Final = 100
-"""Maximum nodes that one unit of work reads for a session, or for all when the timer fires: about a
-millisecond."""
+"""Maximum nodes that are read at once for a session, or for all sessions when the timer fires:
+about a millisecond."""
 
 REFILL_DIVISOR: Final = 2
 """Divisor of the size of a part: if more than the quotient waits for the session in the outbox, no
@@ -148,15 +148,15 @@ def _sessions(tx: Transaction, account: str) -> list[str]:
 
 def on_timer(context: Context, tx: Transaction) -> None:
     """Continue what was interrupted: there was much to read, or the outbox was full. The accounts
-    take turns; to look at a session costs as much as to read a node."""
+    take turns."""
     nodes = SCANNED
     for account in retained.accounts(tx):
-        if nodes <= 0:
-            tx.wake_at(tx.now.service)
-            return
         retained.put_last(tx, account)
         for full in _sessions(tx, account):
-            nodes = proceed(context, tx, full, nodes) - 1
+            nodes = proceed(context, tx, full, nodes)
+            if nodes <= 0:
+                tx.wake_at(tx.now.service)
+                return
 
 
 def register_for_accounts(hooks: Hooks) -> None:

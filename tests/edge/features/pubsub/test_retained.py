@@ -211,6 +211,8 @@ def test_sessions_share_the_nodes_that_a_unit_of_work_reads(
     full = [VALVE, *(f"meter{number}@gw.example/fw" for number in range(3))]
     for each in full[1:]:
         gateway.add(each.partition("@")[0])
+    full.append("meter0@gw.example/second")
+    for each in full[1:]:
         connect(gateway, each)
     filters = ("auto/+/y", "auto/+/x")
     for each in full:
@@ -229,8 +231,26 @@ def test_sessions_share_the_nodes_that_a_unit_of_work_reads(
                 began.setdefault(each, round)
                 found[each] += [name for name, _ in items]
     assert is_finished(gateway)
-    assert max(began.values()) - min(began.values()) < len(full)  # they take turns
+    late = max(began.values()) - min(began.values())
+    assert late < 2 * len(full)  # the accounts take turns
     assert list(found.values()) == [names] * len(full)
+
+
+def test_sessions_that_wait_do_not_wake_the_timer(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retained, "SCANNED", 2)
+    retain(gateway, [f"{number:02d}" for number in range(9)])
+    full = [VALVE, *(f"meter{number}@gw.example/fw" for number in range(5))]
+    for each in full[1:]:
+        gateway.add(each.partition("@")[0])
+        connect(gateway, each)
+    for each in full:
+        subscribe(gateway, full=each)
+    for _ in full:  # each has its first items, and reads none
+        gateway.run_timers()
+    assert not is_finished(gateway)
+    assert gateway.due is None or gateway.due > gateway.clock.service
 
 
 def test_bytes_are_limited_too(build: MakeGateway) -> None:
