@@ -190,8 +190,8 @@ def test_a_command_is_obeyed_once_by_two_calls(device: Device, step: str) -> Non
     device.command("stop")
     with Run(device) as run:
         log_lines += run.log_lines()
-        assert run.wait() == 0
-    assert log_lines == ["command: open", "command: stop"]
+        status = run.wait()
+    assert (log_lines, status) == (["command: open", "command: stop"], 0)
 
 
 def test_the_command_in_the_source_header_works(device: Device) -> None:
