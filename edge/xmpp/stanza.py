@@ -113,9 +113,13 @@ class Child:
 
         Each call costs a copy, and parses the whole stanza again if the element uses a prefix.
         """
-        if self._raw:
-            return self._raw
-        return self._standalone(self._whole.raw[self._start : self._end()])
+        return self._raw or self._checked(self._standalone())
+
+    def raw_with_language(self, lang: str) -> bytes:
+        """Return the bytes as in `raw`, with this language if the element gives none."""
+        if not lang or LANG in self.attrs:
+            return self.raw
+        return self._checked(_add_language(self._raw or self._standalone(), lang))
 
     def has_other_content(self) -> bool:
         """Return whether the element contains anything but white space and its `children`.
@@ -144,14 +148,18 @@ class Child:
             stop = whole.index(b">", stop) + 1
         return stop
 
-    def _standalone(self, raw: bytes) -> bytes:
-        """Add the declarations that the element's bytes depend on."""
-        found = self._declared(raw)
+    def _checked(self, raw: bytes) -> bytes:
+        """Return bytes that are to be passed on. If another process has parsed them, they are
+        checked: they may even have an attribute that `attrs` lacks."""
         if not self._whole.is_parsed:
-            check_element(found)
-        return found
+            check_element(raw)
+        return raw
 
-    def _declared(self, raw: bytes) -> bytes:
+    def _standalone(self) -> bytes:
+        """Return the element's bytes with the declarations that they depend on."""
+        return self._with_declarations(self._whole.raw[self._start : self._end()])
+
+    def _with_declarations(self, raw: bytes) -> bytes:
         whole = self._whole
         prefixes = whole.header.prefixes
         if b"xmlns:" in whole.raw:
@@ -191,24 +199,16 @@ class Stanza(Child):
         return len(self._whole.raw)
 
     @property
-    def raw(self) -> bytes:
-        """The stanza's bytes, with all namespace declarations that they need."""
-        return self._standalone(self._whole.raw)
-
-    @property
     def with_stream_language(self) -> bytes:
         """The bytes as in `raw`, with the stream's language if the stanza gives none.
 
         What goes to another stream needs it, because that has a language of its own (RFC 6120,
         section 8.1.5).
         """
-        raw, lang = self.raw, self._whole.header.lang
-        if not lang or LANG in self.attrs:
-            return raw
-        found = with_language(raw, lang)
-        if not self._whole.is_parsed:
-            check_element(found)  # it may have a language although `attrs` has none
-        return found
+        return self.raw_with_language(self._whole.header.lang)
+
+    def _standalone(self) -> bytes:
+        return self._with_declarations(self._whole.raw)
 
     @property
     def lang(self) -> str:
@@ -319,8 +319,8 @@ def _tree_parser() -> TreeParser:
     return parser
 
 
-def with_language(raw: bytes, lang: str) -> bytes:
-    """Return the bytes of a stanza that has no language with this one."""
+def _add_language(raw: bytes, lang: str) -> bytes:
+    """Return the bytes of an element that has no language with this one."""
     match = _NAME.match(raw)
     after = 0 if match is None else match.end()
     return b"%b%b%b" % (raw[:after], _language(lang), raw[after:])

@@ -30,8 +30,8 @@ from edge.xmpp.transferred import Close, Error, Header, Open, Part, Transferred,
 GROWTH: Final = 16
 GROWTH_FREE: Final = 128 * 1024
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum bytes of encoded items: for each byte that was received, beside these, and in all. Real
-stanzas take three times their size."""
+"""Maximum bytes of encoded items: for each byte that was received, beside these, and in all, which
+is what a link takes at once. Real stanzas take three times their size."""
 
 _RESERVED: Final = 1024  # for the error
 
@@ -54,14 +54,14 @@ class StreamSender:
         if len(data) <= _most(size):
             return data
         self._header = header
-        sizes = bytes_ = 0
+        received = encoded = 0
 
         def fits(item: Item | StreamError) -> bool:
-            nonlocal sizes, bytes_
+            nonlocal received, encoded
             data, size = self._encode((item,))
-            sizes += size
-            bytes_ += len(data)
-            return bytes_ <= _most(sizes)
+            received += size
+            encoded += len(data)
+            return encoded <= _most(received)
 
         accepted = list(takewhile(fits, items))
         accepted.append(StreamError("policy-violation", "the names are too long"))

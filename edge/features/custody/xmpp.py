@@ -18,7 +18,7 @@ from edge.routing.xmpp import XmppHooks, answers
 from edge.xmpp import PROTOCOL, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
-from edge.xmpp.stanza import LANG, Child, Stanza, with_language
+from edge.xmpp.stanza import Child, Stanza
 
 CONDITIONS: Final = {
     Reason.CONFLICT: "conflict",
@@ -44,7 +44,7 @@ def assured(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to, offered = stanza.attrs.get("to"), message.raw
-    body = _with_language(stanza, message, offered) if to and "@" in to else offered
+    body = _kept(stanza, message) if to and "@" in to else offered
     target = destinations.find(context, to, jid.parse)
     request = service.request(target, body, message.parsed, msg_id, offered)
 
@@ -87,7 +87,7 @@ def acknowledged(context: Context, stanza: Stanza) -> Work:
     except StanzaError as malformed:
         return _malformed(context, stanza, malformed)
     to, offered = stanza.attrs.get("to"), message.raw
-    body = _with_language(stanza, message, offered) if to and "@" in to else offered
+    body = _kept(stanza, message) if to and "@" in to else offered
     target = destinations.find(context, to, jid.parse)
     request = service.request(target, body, message.parsed)
 
@@ -124,14 +124,13 @@ def _embedded(stanza: Stanza) -> Child:
     return message
 
 
-def _with_language(stanza: Stanza, message: Child, offered: bytes) -> bytes:
+def _kept(stanza: Stanza, message: Child) -> bytes:
     """Return a message for an account as it is kept: one without a language, with that of its iq or
     stream (RFC 6120, section 8.1.5).
 
     It is the same message if it is offered again in a stream of another language.
     """
-    lang = stanza.lang
-    return with_language(offered, lang) if lang and LANG not in message.attrs else offered
+    return message.raw_with_language(stanza.lang)
 
 
 def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:

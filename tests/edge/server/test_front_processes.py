@@ -91,6 +91,22 @@ async def test_a_front_that_does_not_start_fails_the_start(
     await asyncio.wait_for(fronts.close(), WAIT_S)
 
 
+def one_front(
+    folder: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[FrontProcesses, asyncio.Queue[tuple[Any, ...]]]:
+    """Return one front, which is a program in Python, and the queue of what is logged of its
+    ends."""
+    (folder / "front.py").write_text(program)
+    script = f"exec {sys.executable} {folder / 'front.py'}"
+    monkeypatch.setattr("sys.executable", front_command(folder, script))
+    ended: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+    store: Any = None
+    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    monkeypatch.setattr(fronts, "log_end", lambda *words: ended.put_nowait(words))
+    fronts.listen(Listener(), (), only_tls=False)
+    return fronts, ended
+
+
 HANGS = """
 import sys, time
 from socket import socket
@@ -105,16 +121,9 @@ time.sleep(600)
 async def test_a_front_that_hangs_is_ended_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "hangs.py").write_text(HANGS)
-    script = f"exec {sys.executable} {tmp_path / 'hangs.py'}"
-    monkeypatch.setattr("sys.executable", front_command(tmp_path, script))
+    fronts, ended = one_front(tmp_path, HANGS, monkeypatch)
     monkeypatch.setattr(front_processes, "SILENT_TIME", 0.6)
     monkeypatch.setattr(front_processes, "END_TIME", 0.1)
-    ended: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
-    store: Any = None
-    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
-    monkeypatch.setattr(fronts, "log_end", lambda *words: ended.put_nowait(words))
-    fronts.listen(Listener(), (), only_tls=False)
     await fronts.start()
     for restarts in (1, 2):
         expected = 1, "it hung: it sent nothing for 0.6 s, with status -9", restarts
@@ -149,13 +158,8 @@ ENDS = HANGS.replace("time.sleep(600)", "")
 async def test_no_front_is_started_again_once_the_gateway_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ends.py").write_text(ENDS)
-    script = f"exec {sys.executable} {tmp_path / 'ends.py'}"
-    monkeypatch.setattr("sys.executable", front_command(tmp_path, script))
-    store: Any = None
-    fronts = FrontProcesses(1, Limits(), store, RefusalCounters())
+    fronts, _ended = one_front(tmp_path, ENDS, monkeypatch)
     monkeypatch.setattr(fronts, "log_end", lambda *_: fronts.stop_accepting())
-    fronts.listen(Listener(), (), only_tls=False)
     await fronts.start()
     front = fronts._fronts[0]
     assert front._running is not None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edge.server.link.messages import MAX_ITEMS
 from edge.xmpp import transfer, transferred
 from edge.xmpp.envelopes import EnvelopeParser
 from edge.xmpp.errors import FragmentError, StreamError, UsageError
@@ -65,6 +66,13 @@ def test_a_language_that_the_attributes_deny_is_not_passed_on() -> None:
     assert isinstance(found, Stanza)
     with pytest.raises(FragmentError):
         _ = found.with_stream_language
+    raw = b"<iq><message xml:lang='de'/></iq>"
+    part = Part("{jabber:client}message", {}, 4, 28, True, None, [])
+    (iq,) = StreamReceiver().decode(transferred.encode([Whole("iq", {}, raw, [part], "")]))
+    assert isinstance(iq, Stanza)
+    assert iq.children[0].raw == raw[4:28]
+    with pytest.raises(FragmentError):
+        iq.children[0].raw_with_language("en")
 
 
 def test_encoded_items_have_a_limit_whatever_the_stanza_may_have() -> None:
@@ -78,7 +86,7 @@ def test_encoded_items_have_a_limit_whatever_the_stanza_may_have() -> None:
     items = parser.feed(wide)
     assert MAX_BYTES < len(StreamSender()._encode(items)[0]) < 16 * len(wide)
     found = StreamReceiver().decode(data := StreamSender().encode([*header, *items]))
-    assert len(data) <= MAX_BYTES
+    assert len(data) <= MAX_BYTES <= MAX_ITEMS
     assert isinstance(found[-1], StreamError)
 
 
