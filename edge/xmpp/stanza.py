@@ -144,7 +144,7 @@ class Child:
 
     def _end(self) -> int:
         whole, stop = self._whole.raw, self._stop
-        if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
+        if not whole.endswith(b"/>", 0, stop) or not TAG.fullmatch(whole, self._start, stop):
             stop = whole.index(b">", stop) + 1
         return stop
 

@@ -13,7 +13,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from edge.xmpp import transferred
-from edge.xmpp.errors import StreamError, UsageError
+from edge.xmpp.errors import FragmentError, StreamError, UsageError
 from edge.xmpp.stanza import (
     Child,
     Item,
@@ -106,7 +106,7 @@ class StreamReceiver:
         """
         try:
             return self._items(transferred.decode(data))
-        except (RecursionError, UnicodeDecodeError) as error:
+        except (RecursionError, UnicodeDecodeError, FragmentError) as error:
             raise UsageError(str(error)) from None
 
     def _items(self, found: list[Transferred]) -> list[Item | StreamError]:

@@ -55,7 +55,7 @@ def test_bytes_that_are_not_one_element_are_not_passed_on(name: str) -> None:
         stamped(stanza, "a@gw.example/fw")
     whole = b"<iq>" + raw + b"</iq>"
     part = Part("{jabber:client}message", {}, 4, 4 + len(raw), True, None, [])
-    with pytest.raises(FragmentError):
+    with pytest.raises(UsageError):
         StreamReceiver().decode(transferred.encode([Whole("iq", {}, whole, [part], "")]))
 
 
