@@ -53,6 +53,8 @@ _BLANK = re.compile(rb"[ \t\r\n]+")
 _LANGUAGE = re.compile("[A-Za-z0-9-]{1,35}")
 """A language tag, of at most the length that RFC 5646, section 4.4.1, recommends to support. Other
 values are ignored, because the language is added to stanzas."""
+_AFTER_END = "data after the end of the stream"
+_JUNK = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _UNDEFINED_ENTITY = expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]
 
 _NO_EXPAT = expat.ParserCreate()
@@ -216,7 +218,8 @@ class StreamParser:
             self.close()
             undefined = error.code == _UNDEFINED_ENTITY
             condition = "restricted-xml" if undefined else "not-well-formed"
-            raise ParseError(condition, expat.ErrorString(error.code), items) from error
+            text = _AFTER_END if error.code == _JUNK else expat.ErrorString(error.code)
+            raise ParseError(condition, text, items) from error
         except StreamError as error:
             self.close()
             raise ParseError(error.condition, error.text, items) from error
@@ -257,7 +260,7 @@ class StreamParser:
                 self._refuse_text()
             return True
         if self._header.raw:
-            raise StreamError("not-well-formed", "data after the end of the stream")
+            raise StreamError("not-well-formed", _AFTER_END)
         return self._before_header()
 
     def _refuse_text(self) -> None:

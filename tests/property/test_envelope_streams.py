@@ -64,6 +64,13 @@ def mutated(draw: Draw) -> bytes:
 
 @example(b"%b\0%b" % (PLAIN["deliver"], PLAIN["deliver"]), ())
 @example(b"%b\xc3%b" % (PLAIN["deliver"], PLAIN["deliver"]), ())
+@example(
+    b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'><a xmlns=''><b/></a>"
+    b"<c xmlns='urn:xmpp:qos'/></message></assured></iq><presence/> </stream:stream> \n<iq xmlns="
+    b"'jabber:client' xml:langde' from='a@b/c' type='get'><assured a.b-c_d='\"' xmlns='urn:xmpp:qos'>"
+    b"<message xmlns='jabber:client' a=''></message></assured></iq>",
+    (300,),
+)
 @given(mutated(), LIMITS)
 def test_mutated_envelopes_give_the_same_items_and_errors(
     data: bytes, limits: tuple[int, ...]
