@@ -67,8 +67,8 @@ def mutated(draw: Draw) -> bytes:
 @example(
     b"<iq id='1'><assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'><a xmlns=''><b/></a>"
     b"<c xmlns='urn:xmpp:qos'/></message></assured></iq><presence/> </stream:stream> \n<iq xmlns="
-    b"'jabber:client' xml:langde' from='a@b/c' type='get'><assured a.b-c_d='\"' xmlns='urn:xmpp:qos'>"
-    b"<message xmlns='jabber:client' a=''></message></assured></iq>",
+    b"'jabber:client' xml:langde' from='a@b/c' type='get'><assured a.b-c_d='\"' "
+    b"xmlns='urn:xmpp:qos'><message xmlns='jabber:client' a=''></message></assured></iq>",
     (300,),
 )
 @given(mutated(), LIMITS)
