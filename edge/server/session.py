@@ -213,11 +213,14 @@ class Session(ABC, Generic[R]):
         self.offloading = True
         results: list[bytes] = []
 
+        turns = self._context.turns
+
         def submit() -> None:
             unit = _RequestUnit(self, request, work.parts[len(results)], size)
-            self._context.store.submit(unit.run, take, size)
+            turns.begin(self.bare, lambda: self._context.store.submit(unit.run, take, size))
 
         def take(outcome: bytes | EndReason | StoreError) -> None:
+            turns.end(self.bare)
             if isinstance(outcome, bytes) and outcome:  # the session exists
                 results.append(outcome)
                 if len(results) < len(work.parts):

@@ -86,6 +86,11 @@ class CommitWindow:
         """
         return self._average_time > SLOW_COMMIT
 
+    @property
+    def lets_others_run(self) -> bool:
+        """Whether `wait` lets the event loop run: there is more than one peer, or none yet."""
+        return not 0 < self._average_units < SINGLE
+
     def wake(self) -> None:
         """End the present `wait` for more units, if there is one."""
         self._filled.set()
@@ -98,7 +103,7 @@ class CommitWindow:
     async def wait(self) -> None:
         """Wait for more units before a commit. On a fast disk and within the write budget, the wait
         is one iteration of the event loop at most."""
-        if not 0 < self._average_units < SINGLE:  # more than one peer, or none yet
+        if self.lets_others_run:
             await asyncio.sleep(0.0)
             if self.is_slow:
                 await self._wait_for_peers()

@@ -405,8 +405,9 @@ class Store:
                 writes = self.writes
                 await self._commit_group()
                 await self._reclaim()
-                if self.writes == writes and self.waiting.units:
-                    await asyncio.sleep(0.0)  # nothing was waited for: let the loop read and write
+                has_waited = self.writes > writes and self.commit_window.lets_others_run
+                if self.waiting.units and not has_waited:
+                    await asyncio.sleep(0.0)  # let the loop read and write
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         """Report a bug that has ended the store; nothing is committed any more."""

@@ -189,11 +189,16 @@ def _readers(tx: Transaction, node: Node) -> Readers:
 
 
 def _notified(
-    context: Context, tx: Transaction, node: Node, of_node: Readers
+    context: Context,
+    tx: Transaction,
+    node: Node,
+    of_node: Readers,
+    matching: Sequence[Subscription],
 ) -> Mapping[str, Sequence[Subscription]]:
-    """Return the subscriptions that get the node's events, by JID."""
+    """Return, by JID, the subscriptions to the node and to filters (`matching`) that get the node's
+    events."""
     found: dict[str, list[Subscription]] = {}
-    for subscribed in (of_node.subscriptions, subscriptions.plain_matching(tx, node.name)):
+    for subscribed in (of_node.subscriptions, matching):
         for one in subscribed:
             if one.options.deliver:
                 found.setdefault(one.jid, []).append(one)
@@ -207,7 +212,8 @@ def _recipients(
     context: Context, tx: Transaction, node: Node, of_node: Readers
 ) -> Sequence[Recipient]:
     found: list[Recipient] = []
-    for subscribed in _notified(context, tx, node, of_node).values():
+    matching = subscriptions.kinds_matching(tx, node.name)
+    for subscribed in _notified(context, tx, node, of_node, matching).values():
         if len(subscribed) == 1:
             found.append(_recipient(subscribed, None))
             continue
@@ -389,7 +395,8 @@ def _send_retained_before(context: Context, tx: Transaction, node: Node) -> None
     if item is None or not (waiting := retained.waiting_for(tx, node.name, item.position)):
         return
     of_node = store.readers(tx, node.name) or _readers(tx, node)
-    found = _notified(context, tx, node, of_node)
+    matching = subscriptions.plain_matching(tx, node.name)
+    found = _notified(context, tx, node, of_node, matching)
     for subscription in chain.from_iterable(found.values()):
         if subscription.id not in waiting or _is_excluded(subscription, item.publisher):
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -69,12 +70,19 @@ class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
 
     `plain` maps filters to the numbers of subscriptions that belong to no share, `subscriptions`
-    maps these numbers to the subscriptions, and `shares` maps filters to queue numbers of shares.
+    and `kinds` map these numbers to the subscriptions and to their `_kind`, and `shares` maps
+    filters to queue numbers of shares.
     """
 
     plain: Trie[int]
     subscriptions: dict[int, Subscription]
+    kinds: dict[int, str]
     shares: Trie[int]
+
+    def put(self, subscription: Subscription) -> None:
+        """Set a subscription that belongs to no share, and its kind."""
+        self.subscriptions[subscription.id] = subscription
+        self.kinds[subscription.id] = _kind(subscription)
 
 
 _COLUMNS: Final = """
@@ -168,7 +176,7 @@ def save(tx: Transaction, subscription: Subscription) -> None:
     _forget_recipients(tx, subscription)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is not None and subscription.id in index.subscriptions:
-        index.subscriptions[subscription.id] = subscription
+        index.put(subscription)
 
 
 def remove(tx: Transaction, subscription: Subscription) -> None:
@@ -181,6 +189,7 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
         return
     if subscription.queue is None:
         index.subscriptions.pop(subscription.id, None)
+        index.kinds.pop(subscription.id, None)
         index.plain.remove(subscription.filter, subscription.id)
     elif not has_members(tx, subscription.queue):
         index.shares.remove(subscription.filter, subscription.queue)
@@ -225,6 +234,15 @@ def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     except those of members of shares and of revoked accounts."""
     index = _index(tx)
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
+
+
+def kinds_matching(tx: Transaction, name: str) -> list[Subscription]:
+    """Return the first of each kind of `plain_matching`: each JID gets an item once for all of a
+    kind, however many filters it has that match the name."""
+    index = _index(tx)
+    kinds = index.kinds
+    first = {kinds[id]: id for id in sorted(index.plain.match(name), reverse=True)}
+    return [index.subscriptions[id] for id in sorted(first.values())]
 
 
 def shares_matching(tx: Transaction, name: str) -> list[int]:
@@ -298,7 +316,7 @@ def invalidate_filters(tx: Transaction) -> None:
 def _index(tx: Transaction) -> _FilterIndex:
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
     if index is None:
-        index = _FilterIndex(Trie(), {}, Trie())
+        index = _FilterIndex(Trie(), {}, {}, Trie())
         for subscription in _all(tx.rows(_PLAIN_FILTERS)):
             _add_to_index(index, subscription)
         for queue, filter in tx.rows(_SHARES):
@@ -311,9 +329,18 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
     filter = subscription.filter or ""
     if subscription.queue is None:
         index.plain.add(filter, subscription.id)
-        index.subscriptions[subscription.id] = subscription
+        index.put(subscription)
     else:
         index.shares.add(filter, subscription.queue)
+
+
+def _kind(subscription: Subscription) -> str:
+    """Return the same text for subscriptions of a JID that differ only in their filters, if it gets
+    an item once for all of them."""
+    options = subscription.options
+    if options.delivery.identifier or not options.delivery.only_items:
+        return str(subscription.id)
+    return intern(f"{subscription.jid} {options}")
 
 
 def _values(options: SubscriptionOptions) -> tuple[int, int | None, bool, str]:

@@ -198,7 +198,9 @@ async def test_a_group_that_is_run_again_waits_once_for_another_process(
     assert begins == 1
 
 
-async def test_the_event_loop_runs_between_groups_that_write_nothing(store: Store) -> None:
+@pytest.mark.parametrize("unit", [meta.epoch, write("key")])
+async def test_the_event_loop_runs_between_groups_of_one_unit(store: Store, unit: Unit) -> None:
+    """Each unit is submitted by the answer of the one before."""
     loop, finished = asyncio.get_running_loop(), asyncio.Event()
     outcomes: list[Any] = []
     iterations = 0
@@ -212,13 +214,13 @@ async def test_the_event_loop_runs_between_groups_that_write_nothing(store: Stor
     def answer(outcome: Any) -> None:
         outcomes.append(outcome)
         if len(outcomes) < 100:
-            store.submit(meta.epoch, answer)
+            store.submit(unit, answer)
         else:
             finished.set()
 
-    await store.run(meta.epoch)
+    await store.run(unit)
     count()
-    store.submit(meta.epoch, answer)
+    store.submit(unit, answer)
     await asyncio.wait_for(finished.wait(), 30)
     assert iterations >= len(outcomes)
 

@@ -97,3 +97,20 @@ async def test_packets_with_many_filters_are_handled_in_order(tmp_path: Path) ->
         assert PingResp() in found
         found.remove(PingResp())  # it is answered at once
         assert found == [subscribed, UnsubAck(2, done), subscribed]
+
+
+async def test_sessions_of_an_account_take_turns(tmp_path: Path) -> None:
+    """Two packets with many filters at once delay others no more than one."""
+    filters = tuple(f"z/{number}" for number in range(4 * PART))
+    async with (
+        in_process(tmp_path, "hub") as running,
+        await MqttClient.connect(running.mqtt, "hub", "one") as one,
+        await MqttClient.connect(running.mqtt, "hub", "two") as two,
+    ):
+        before = running.store.commits
+        wanted = Subscribe(1, tuple(Subscription(filter, 1) for filter in filters))
+        for client in (one, two):
+            client.send(wanted)
+        answered = SubAck(1, (1,) * len(filters))
+        assert [await client.receive() for client in (one, two)] == [answered] * 2
+        assert running.store.commits - before >= 2 * len(filters) // PART

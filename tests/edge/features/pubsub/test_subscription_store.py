@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from edge.engine.store import database
 from edge.engine.store.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.node_config import QueuePolicy
-from edge.features.pubsub.rules.subscription import SubscriptionOptions
+from edge.features.pubsub.rules.subscription import DeliveryOptions, SubscriptionOptions
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.store import queues
@@ -125,6 +126,64 @@ def test_the_index_agrees_with_the_rows(steps: list[tuple[str, Any, str | None]]
                 assert indexed.matched(operand) == indexed.stored(operand)
         for name in NAMES:
             assert indexed.matched(name) == indexed.stored(name)
+
+
+OPTIONS: Final = (
+    SubscriptionOptions(),
+    SubscriptionOptions(qos=1),
+    SubscriptionOptions(qos=1, delivery=DeliveryOptions(only_items=True)),
+    SubscriptionOptions(qos=2, delivery=DeliveryOptions(only_items=True)),
+    SubscriptionOptions(qos=1, delivery=DeliveryOptions(only_items=True, identifier=7)),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FILTERS), st.integers(1, 2), st.integers(0, len(OPTIONS) - 1)),
+        max_size=16,
+        unique_by=lambda one: one[:2],
+    ),
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, len(OPTIONS) - 1)), max_size=4),
+)
+def test_one_subscription_of_a_kind_stands_for_all(
+    wanted: list[tuple[str, int, int]], changes: list[tuple[int, int]]
+) -> None:
+    """Those that are left out get an item together with an earlier one of the same JID."""
+
+    def add(tx: Transaction) -> list[Subscription]:
+        return [
+            subscriptions.add(
+                tx,
+                "pump",
+                f"pump@gw.example/{jid}",
+                str(number),
+                filter=filter,
+                options=OPTIONS[options],
+            )
+            for number, (filter, jid, options) in enumerate(wanted)
+        ]
+
+    def change(tx: Transaction) -> None:
+        for number, options in changes:
+            if number < len(added):
+                found = subscriptions.get(tx, added[number].id)
+                assert found is not None
+                subscriptions.save(tx, found._replace(options=OPTIONS[options]))
+
+    with in_memory() as connection:
+        indexed = IndexedDatabase(connection)
+        indexed.run(lambda tx: subscriptions.kinds_matching(tx, "a"))  # there is an index
+        added = indexed.run(add)
+        indexed.run(change)
+        for name in NAMES:
+            everything, _shares = indexed.matched(name)
+            found = indexed.run(partial(subscriptions.kinds_matching, name=name))
+            first: dict[object, Subscription] = {}
+            for one in everything:
+                delivery = one.options.delivery
+                is_alone = delivery.identifier or not delivery.only_items
+                first.setdefault(one.id if is_alone else (one.jid, one.options), one)
+            assert found == list(first.values())
 
 
 def test_members_of_queues_are_no_plain_subscriptions(db: sqlite3.Connection) -> None:
