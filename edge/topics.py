@@ -232,12 +232,13 @@ class Trie(Generic[T]):
         for level in levels:
             following = []
             for branch in front:
-                found += branch.subtree
+                if branch.subtree:
+                    found += branch.subtree
                 children = branch.children
-                if ONE_LEVEL in children:
-                    following.append(children[ONE_LEVEL])
-                if level in children:
-                    following.append(children[level])
+                if (any_level := children.get(ONE_LEVEL)) is not None:
+                    following.append(any_level)
+                if (this_level := children.get(level)) is not None:
+                    following.append(this_level)
             front = following
         for branch in front:
             found += branch.exact
