@@ -14,6 +14,9 @@ FOLDER: Final = Path(__file__).parents[1] / ".benchmarks"
 LOAD: Final = ("peers_load.c", "-lssl", "-lcrypto")
 """The load generator for exchanges: its source and libraries."""
 
+PASS_BYTES: Final = ("pass_bytes.c",)
+"""The program that passes bytes on between peers and a server."""
+
 SLOW_FSYNC: Final = ("slow_fsync.c", "-shared", "-fPIC", "-ldl")
 """The library that delays fsync: its source and options."""
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks import native
 from benchmarks.payload import DOMAIN
 from benchmarks.peer import PASSWORD, Target, device
 from edge import credentials
@@ -115,6 +116,16 @@ def gateway(folder: Path, *, cut: bool = False, protocol: str = "xmpp") -> Itera
     with running(command, folder / "server.log", cut=cut, wait=wait) as server:
         yield server
     check_effects(folder)
+
+
+@contextmanager
+def passed_on(server: Server, folder: Path) -> Iterator[Server]:
+    """Run a process that passes bytes on to a server; yield the server at the address of that
+    process, whose log is in `folder`."""
+    command = [str(native.build(*native.PASS_BYTES)), str(server.address.port)]
+    wait = partial(ready_line, protocol="bytes")
+    with running(command, folder / "pass_bytes.log", wait=wait) as process:
+        yield server._replace(address=process.address)
 
 
 def check_effects(folder: Path) -> None:
