@@ -212,7 +212,7 @@ def _recipients(
     context: Context, tx: Transaction, node: Node, of_node: Readers
 ) -> Sequence[Recipient]:
     found: list[Recipient] = []
-    matching = subscriptions.kinds_matching(tx, node.name)
+    matching = subscriptions.recipients_matching(tx, node.name)
     for subscribed in _notified(context, tx, node, of_node, matching).values():
         if len(subscribed) == 1:
             found.append(_recipient(subscribed, None))

@@ -70,19 +70,19 @@ class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
 
     `plain` maps filters to the numbers of subscriptions that belong to no share, `subscriptions`
-    and `kinds` map these numbers to the subscriptions and to their `_kind`, and `shares` maps
-    filters to queue numbers of shares.
+    and `recipients` map these numbers to the subscriptions and to their `_recipient`, and `shares`
+    maps filters to queue numbers of shares.
     """
 
     plain: Trie[int]
     subscriptions: dict[int, Subscription]
-    kinds: dict[int, str]
+    recipients: dict[int, str]
     shares: Trie[int]
 
     def put(self, subscription: Subscription) -> None:
-        """Set a subscription that belongs to no share, and its kind."""
+        """Set a subscription that belongs to no share, and its recipient."""
         self.subscriptions[subscription.id] = subscription
-        self.kinds[subscription.id] = _kind(subscription)
+        self.recipients[subscription.id] = _recipient(subscription)
 
 
 _COLUMNS: Final = """
@@ -189,7 +189,7 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
         return
     if subscription.queue is None:
         index.subscriptions.pop(subscription.id, None)
-        index.kinds.pop(subscription.id, None)
+        index.recipients.pop(subscription.id, None)
         index.plain.remove(subscription.filter, subscription.id)
     elif not has_members(tx, subscription.queue):
         index.shares.remove(subscription.filter, subscription.queue)
@@ -236,12 +236,11 @@ def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
 
-def kinds_matching(tx: Transaction, name: str) -> list[Subscription]:
-    """Return the first of each kind of `plain_matching`: each JID gets an item once for all of a
-    kind, however many filters it has that match the name."""
+def recipients_matching(tx: Transaction, name: str) -> list[Subscription]:
+    """Return `plain_matching`, but of those by which a JID gets an item only once the first one."""
     index = _index(tx)
-    kinds = index.kinds
-    first = {kinds[id]: id for id in sorted(index.plain.match(name), reverse=True)}
+    of = index.recipients
+    first = {of[id]: id for id in sorted(index.plain.match(name), reverse=True)}
     return [index.subscriptions[id] for id in sorted(first.values())]
 
 
@@ -334,7 +333,7 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
         index.shares.add(filter, subscription.queue)
 
 
-def _kind(subscription: Subscription) -> str:
+def _recipient(subscription: Subscription) -> str:
     """Return the same text for subscriptions of a JID that differ only in their filters, if it gets
     an item once for all of them."""
     options = subscription.options

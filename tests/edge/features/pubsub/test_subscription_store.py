@@ -145,7 +145,7 @@ OPTIONS: Final = (
     ),
     st.lists(st.tuples(st.integers(0, 15), st.integers(0, len(OPTIONS) - 1)), max_size=4),
 )
-def test_one_subscription_of_a_kind_stands_for_all(
+def test_the_first_of_several_subscriptions_stands_for_all(
     wanted: list[tuple[str, int, int]], changes: list[tuple[int, int]]
 ) -> None:
     """Those that are left out get an item together with an earlier one of the same JID."""
@@ -172,12 +172,12 @@ def test_one_subscription_of_a_kind_stands_for_all(
 
     with in_memory() as connection:
         indexed = IndexedDatabase(connection)
-        indexed.run(lambda tx: subscriptions.kinds_matching(tx, "a"))  # there is an index
+        indexed.run(lambda tx: subscriptions.recipients_matching(tx, "a"))  # there is an index
         added = indexed.run(add)
         indexed.run(change)
         for name in NAMES:
             everything, _shares = indexed.matched(name)
-            found = indexed.run(partial(subscriptions.kinds_matching, name=name))
+            found = indexed.run(partial(subscriptions.recipients_matching, name=name))
             first: dict[object, Subscription] = {}
             for one in everything:
                 delivery = one.options.delivery
