@@ -22,9 +22,11 @@ from edge.engine.dispatch.item_attributes import ItemAttributes
 from edge.engine.sessions import sessions
 from edge.engine.store.database import Transaction
 from edge.features.pubsub.rules.publication import PublicationShape
-from edge.features.pubsub.service import publishing
+from edge.features.pubsub.rules.subscription import DeliveryOptions
+from edge.features.pubsub.service import publishing, subscriptions
 from edge.features.pubsub.service.errors import PubsubError
 from edge.features.pubsub.service.publishing import NewItem, Publication
+from edge.features.pubsub.service.subscriptions import Target
 from edge.topics import is_filter, matches
 from tests.helpers.people import make_available
 from tests.helpers.pubsub import (
@@ -52,6 +54,15 @@ ADMIN: Final = "pump1@gw.example/fw"
 READERS: Final = ("valve@gw.example/fw", "panel@gw.example/fw")
 UNKEPT: Final = ItemAttributes("a/b", retain=False)
 
+METER: Final = "meter@gw.example/fw"
+"""A session that gets each item once, as by MQTT; `SHARED` are options with which it does."""
+
+SHARED: Final = (
+    DeliveryOptions(only_items=True),
+    DeliveryOptions(only_items=True, retain_as_published=True),
+    DeliveryOptions(only_items=True, identifier=7),
+)
+
 names = st.sampled_from(NODES)
 readers = st.sampled_from(READERS)
 ACCESS: Final = {"open": ("none", "member"), "whitelist": ("member",)}
@@ -70,7 +81,7 @@ class Recipients(RuleBasedStateMachine):
         self.affiliations: dict[tuple[str, str], str] = {}
         self.subscribed: set[tuple[str, str]] = set()
         self.sharers: set[str] = set()
-        for full in (ADMIN, *READERS):
+        for full in (ADMIN, *READERS, METER):
             self.gateway.add(full.partition("@")[0])
             make_available(self.gateway, full)
 
@@ -147,6 +158,32 @@ class Recipients(RuleBasedStateMachine):
         assert (reply.type == "result") is ((full, to) in self.subscribed)
         self.subscribed.discard((full, to))
 
+    @rule(
+        filters=st.lists(st.sampled_from(FILTERS), min_size=1),
+        options=st.sampled_from((*SHARED, None)),
+    )
+    def change_filters(self, filters: list[str], options: DeliveryOptions | None) -> None:
+        """Subscribe the meter to filters, or unsubscribe it, while the recipients of all nodes are
+        cached; the caches are compared with the rows."""
+        for node in NODES:
+            self.gateway.commit(self.publication(node, ADMIN))
+
+        def act(tx: Transaction) -> None:
+            sender = sessions.sender(tx, self.gateway.generation(METER))
+            context = self.gateway.router.context
+            assert sender is not None
+            for filter in filters:
+                target = Target(filter, None, filter)
+                if options is not None:
+                    subscriptions.subscribe(
+                        context, tx, sender, target, METER, {}, f"{METER} {filter}", options
+                    )
+                    continue
+                with suppress(PubsubError):  # it is not subscribed
+                    subscriptions.unsubscribe(context, tx, sender, target, METER)
+
+        self.gateway.commit(act)
+
     @rule(full=readers, joins=st.booleans())
     def share(self, full: str, joins: bool) -> None:
         if joins:
@@ -206,13 +243,14 @@ class Recipients(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         self.gateway.crash()
-        for full in (ADMIN, *READERS):
+        for full in (ADMIN, *READERS, METER):
             make_available(self.gateway, full)
 
     @invariant()
     def drop_notifications(self) -> None:
         for reader in READERS:
             notifications(self.gateway, reader)
+        self.gateway.sends(METER)
 
 
 TestRecipients = Recipients.TestCase

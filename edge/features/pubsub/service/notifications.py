@@ -10,7 +10,7 @@ the subscriber may access; access is checked each time, so a withdrawn right has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -175,9 +175,11 @@ def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipi
     found = store.get(tx, node.name)
     if found is None:
         of_node = store.readers(tx, node.name) or _readers(tx, node)
-        found = _recipients(context, tx, node, of_node)
+        matching, firsts = subscriptions.recipients_matching(tx, node.name)
+        found = _recipients(_notified(context, tx, node, of_node, matching).values())
         if may_cache_access(node):
-            store.keep(tx, node.id, node.name, of_node, found, sum(one.size for one in found))
+            size = sum(one.size for one in found)
+            store.keep(tx, node.id, node.name, of_node, found, firsts, size)
     return found
 
 
@@ -208,12 +210,9 @@ def _notified(
     return {jid: subscribed for jid, subscribed in found.items() if has_access(jid)}
 
 
-def _recipients(
-    context: Context, tx: Transaction, node: Node, of_node: Readers
-) -> Sequence[Recipient]:
+def _recipients(by_jid: Iterable[Sequence[Subscription]]) -> Sequence[Recipient]:
     found: list[Recipient] = []
-    matching = subscriptions.recipients_matching(tx, node.name)
-    for subscribed in _notified(context, tx, node, of_node, matching).values():
+    for subscribed in by_jid:
         if len(subscribed) == 1:
             found.append(_recipient(subscribed, None))
             continue

@@ -1,23 +1,43 @@
 """Cache who gets what is published to each node, and who may publish to it, in memory.
 
 Nodes are known by name, because a publication may need no stored node (`NEW_NODE`). What is cached
-of a node is dropped when the node, its affiliations or its own subscriptions change. A change of
-topic filters keeps what does not depend on them, so that the recipients can be found again without
-a statement. A change of an account empties the whole of `Transaction.cache`.
+of a node is dropped when the node, its affiliations or its own subscriptions change. A subscription
+to a topic filter that begins or ends keeps what does not depend on filters, so that the recipients
+can be found again without a statement, and they need not be found if it makes no difference to
+them. A change of an account empties the whole of `Transaction.cache`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from edge.engine.store.database import Transaction
+from edge.topics import matches
 
 CACHED: Final = 8192
 """Maximum number of what is cached of all nodes together: nodes, recipients, subscriptions,
 affiliations and publishers; a full cache is emptied."""
 
+CHANGES: Final = 256
+"""Maximum number of changes of filters that are kept; after more, recipients are found again."""
+
 _CACHE: Final = "recipients"
+
+
+class FilterChange(NamedTuple):
+    """A subscription to a topic filter that has begun or ended.
+
+    `recipient` is the same text for subscriptions of which a JID gets an item only for the first,
+    and empty if it gets an item for each.
+    """
+
+    number: int
+    filter: str
+    recipient: str
+    begins: bool
 
 
 class Readers:
@@ -36,16 +56,20 @@ class Readers:
 
 
 class _Node:
-    """The cached part of a node; `filters` is the change of filters after which `recipients` were
-    found, `found` is their size, and `targets` has the node as each full JID was allowed to publish
-    to it."""
+    """The cached part of a node.
 
-    __slots__ = ("filters", "found", "readers", "recipients", "targets")
+    `filters` is the change of filters after which `recipients` were right, `firsts` has the first
+    subscription to a matching filter by `FilterChange.recipient`, `found` is the size of both, and
+    `targets` has the node as each full JID was allowed to publish to it.
+    """
+
+    __slots__ = ("filters", "firsts", "found", "readers", "recipients", "targets")
 
     def __init__(self) -> None:
         self.readers: Readers | None = None
         self.recipients: Sequence[Any] = ()
-        self.filters = -1
+        self.firsts: Mapping[str, int] = {}
+        self.filters = 0
         self.found = 0
         self.targets: dict[str, Any] = {}
 
@@ -55,18 +79,27 @@ class _Node:
         own = 0 if readers is None else len(readers.subscriptions) + len(readers.affiliations)
         return 1 + own + self.found + len(self.targets)
 
+    def is_affected(self, name: str, change: FilterChange) -> bool:
+        """Return whether a change of filters changes the recipients of this node, called `name`."""
+        first = self.firsts.get(change.recipient)
+        if first is not None and not change.begins:
+            return first == change.number
+        return (first is None or change.number < first) and matches(change.filter, name)
+
 
 class _Cache:
     """The cached nodes by name, and the names of those that are stored.
 
-    `filters` counts the changes of topic filters, and `size` what is cached.
+    `filters` counts the changes of topic filters, `changes` has the last ones, and `size` counts
+    what is cached.
     """
 
-    __slots__ = ("by_name", "filters", "names", "size")
+    __slots__ = ("by_name", "changes", "filters", "names", "size")
 
     def __init__(self) -> None:
         self.by_name: dict[str, _Node] = {}
         self.names: dict[int, str] = {}
+        self.changes: deque[FilterChange] = deque(maxlen=CHANGES)
         self.filters = 0
         self.size = 0
 
@@ -79,8 +112,17 @@ class _Cache:
 def get(tx: Transaction, name: str) -> Sequence[Any] | None:
     """Return the cached recipients of a node; `None` if they are not cached."""
     cache: _Cache | None = tx.cache.get(_CACHE)
-    found = None if cache is None else cache.by_name.get(name)
-    return found.recipients if found and cache and found.filters == cache.filters else None
+    if cache is None or (found := cache.by_name.get(name)) is None or found.readers is None:
+        return None
+    missed = cache.filters - found.filters
+    if missed:
+        if missed > len(cache.changes):
+            return None
+        for change in islice(cache.changes, len(cache.changes) - missed, None):
+            if found.is_affected(name, change):
+                return None
+        found.filters = cache.filters
+    return found.recipients
 
 
 def readers(tx: Transaction, name: str) -> Readers | None:
@@ -91,15 +133,28 @@ def readers(tx: Transaction, name: str) -> Readers | None:
 
 
 def keep(
-    tx: Transaction, id: int, name: str, of_node: Readers, recipients: Sequence[Any], size: int
+    tx: Transaction,
+    id: int,
+    name: str,
+    of_node: Readers,
+    recipients: Sequence[Any],
+    firsts: Mapping[str, int],
+    size: int,
 ) -> None:
-    """Cache the recipients of a node's notifications, which are not cached; `id` is 0 if the node
-    is not stored, and `size` is that of the recipients."""
+    """Cache the recipients of a node's notifications, which are not cached.
+
+    Args:
+        id: 0 if the node is not stored.
+        firsts: the number of the first subscription to a matching filter, by
+            `FilterChange.recipient`, if that is not empty.
+        size: the size of the recipients.
+    """
+    size += len(firsts)
     more = len(of_node.subscriptions) + len(of_node.affiliations) + size
     cache, node = _node(tx, id, name, more)
     cache.size -= node.size
-    node.readers, node.recipients, node.filters = of_node, recipients, cache.filters
-    node.found = size
+    node.readers, node.recipients, node.firsts = of_node, recipients, firsts
+    node.filters, node.found = cache.filters, size
     cache.size += node.size
 
 
@@ -132,11 +187,12 @@ def _node(tx: Transaction, id: int, name: str, more: int) -> tuple[_Cache, _Node
     return cache, found
 
 
-def note_filters_changed(tx: Transaction) -> None:
-    """Record that a subscription to a topic filter has begun, ended or changed."""
+def note_filter_change(tx: Transaction, change: FilterChange) -> None:
+    """Record that a subscription to a topic filter has begun or ended."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     if cache is not None:
         cache.filters += 1
+        cache.changes.append(change)
 
 
 def forget_node(tx: Transaction, id: int) -> None:

@@ -26,6 +26,7 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionOptions,
 )
 from edge.features.pubsub.store import recipients, retained
+from edge.features.pubsub.store.recipients import FilterChange
 from edge.topics import Trie
 
 BATCH: Final = 64
@@ -70,8 +71,8 @@ class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
 
     `plain` maps filters to the numbers of subscriptions that belong to no share, `subscriptions`
-    and `recipients` map these numbers to the subscriptions and to their `_recipient`, and `shares`
-    maps filters to queue numbers of shares.
+    and `recipients` map these numbers to the subscriptions and to their `_recipient`, if they have
+    one, and `shares` maps filters to queue numbers of shares.
     """
 
     plain: Trie[int]
@@ -82,7 +83,10 @@ class _FilterIndex(NamedTuple):
     def put(self, subscription: Subscription) -> None:
         """Set a subscription that belongs to no share, and its recipient."""
         self.subscriptions[subscription.id] = subscription
-        self.recipients[subscription.id] = _recipient(subscription)
+        if recipient := _recipient(subscription):
+            self.recipients[subscription.id] = recipient
+        else:
+            self.recipients.pop(subscription.id, None)
 
 
 _COLUMNS: Final = """
@@ -164,7 +168,7 @@ def add(
     (id,) = tx.row(_ADD, values)
     found = get(tx, id)
     assert found is not None, "the added row exists"  # noqa: S101 - for the type checker
-    _forget_recipients(tx, found)
+    _note_change(tx, found, begins=True)
     if found.filter is not None and _FILTERS in tx.cache:
         _add_to_index(tx.cache[_FILTERS], found)
     return found
@@ -173,18 +177,20 @@ def add(
 def save(tx: Transaction, subscription: Subscription) -> None:
     """Store the options of a subscription, except the policy of a share, which cannot change."""
     tx.run(_SAVE, (*_values(subscription.options), subscription.id))
-    _forget_recipients(tx, subscription)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
-    if index is not None and subscription.id in index.subscriptions:
+    if index is not None and (old := index.subscriptions.get(subscription.id)) is not None:
+        _note_change(tx, old, begins=False)
         index.put(subscription)
+    _note_change(tx, subscription, begins=True)
 
 
 def remove(tx: Transaction, subscription: Subscription) -> None:
     """Remove a subscription."""
     retained.end(tx, subscription.jid, subscription.id)
     tx.run(_REMOVE, (subscription.id,))
-    _forget_recipients(tx, subscription)
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
+    known = None if index is None else index.subscriptions.get(subscription.id)
+    _note_change(tx, known or subscription, begins=False)
     if index is None or subscription.filter is None:
         return
     if subscription.queue is None:
@@ -195,11 +201,12 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
         index.shares.remove(subscription.filter, subscription.queue)
 
 
-def _forget_recipients(tx: Transaction, changed: Subscription) -> None:
+def _note_change(tx: Transaction, changed: Subscription, *, begins: bool) -> None:
     if changed.node is not None:
         recipients.forget_node(tx, changed.node)
-    elif changed.queue is None:
-        recipients.note_filters_changed(tx)
+    elif changed.queue is None and changed.filter is not None:
+        change = FilterChange(changed.id, changed.filter, _recipient(changed), begins)
+        recipients.note_filter_change(tx, change)
 
 
 def get(tx: Transaction, id: int) -> Subscription | None:
@@ -236,12 +243,15 @@ def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
 
-def recipients_matching(tx: Transaction, name: str) -> list[Subscription]:
-    """Return `plain_matching`, but of those by which a JID gets an item only once the first one."""
+def recipients_matching(tx: Transaction, name: str) -> tuple[list[Subscription], dict[str, int]]:
+    """Return `plain_matching`, but of those of which a JID gets an item only for the first one this
+    alone; and the numbers of these, by `FilterChange.recipient`."""
     index = _index(tx)
     of = index.recipients
-    first = {of[id]: id for id in sorted(index.plain.match(name), reverse=True)}
-    return [index.subscriptions[id] for id in sorted(first.values())]
+    last_first = sorted(index.plain.match(name), reverse=True)
+    firsts = {of[id]: id for id in last_first if id in of}
+    alone = [id for id in last_first if id not in of]
+    return [index.subscriptions[id] for id in sorted((*firsts.values(), *alone))], firsts
 
 
 def shares_matching(tx: Transaction, name: str) -> list[int]:
@@ -334,11 +344,10 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
 
 
 def _recipient(subscription: Subscription) -> str:
-    """Return the same text for subscriptions of a JID that differ only in their filters, if it gets
-    an item once for all of them."""
+    """Return `FilterChange.recipient`: the JID and the options."""
     options = subscription.options
     if options.delivery.identifier or not options.delivery.only_items:
-        return str(subscription.id)
+        return ""
     return intern(f"{subscription.jid} {options}")
 
 

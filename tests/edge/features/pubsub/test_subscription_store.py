@@ -177,7 +177,7 @@ def test_the_first_of_several_subscriptions_stands_for_all(
         indexed.run(change)
         for name in NAMES:
             everything, _shares = indexed.matched(name)
-            found = indexed.run(partial(subscriptions.recipients_matching, name=name))
+            found, _firsts = indexed.run(partial(subscriptions.recipients_matching, name=name))
             first: dict[object, Subscription] = {}
             for one in everything:
                 delivery = one.options.delivery
