@@ -611,17 +611,21 @@ static void login_mqtt(struct connection *c) {
     connect_mqtt(c, client, c->number, NEW);
 }
 
+/* The identifier of an exchange's packets; the exchange before it on its slot has another one. */
+static int packet_number(const struct connection *c, const struct slot *s) {
+    return 1 + (s - c->slots) + c->window * (s->count & 1);
+}
+
 static void send_mqtt(struct connection *c, struct slot *s) {
     unsigned char packet[BUFFER], *at = packet + 5;
     char topic[256], msg_id[ID_BYTES + 1];
-    int identifier = s - c->slots + 1;
     if (s->second) {
-        send_acknowledgement(c, PUBREL, identifier);
+        send_acknowledgement(c, PUBREL, packet_number(c, s));
         return;
     }
     snprintf(topic, sizeof topic, "sensor%04d/%s", c->number, plan.topic);
     at = put_string(at, topic);
-    if (plan.qos) at = put_number(at, identifier, 2);
+    if (plan.qos) at = put_number(at, packet_number(c, s), 2);
     else c->must_ping = true;
     if (has_properties()) *at++ = 0;
     at = mempcpy(at, plan.body, strlen(plan.body));
@@ -658,7 +662,7 @@ static void take_message(struct connection *c, int flags, const unsigned char *a
 
 static void answer_mqtt(struct connection *c, const char *data, size_t size) {
     const unsigned char *at = (const unsigned char *)data, *end = at + size;
-    int type = *at++, slot;
+    int type = *at++, slot, number;
     get_length(&at);
     if ((type & 0xf0) == PUBLISH) {
         take_message(c, type, at, end);
@@ -669,17 +673,18 @@ static void answer_mqtt(struct connection *c, const char *data, size_t size) {
             if (c->slots[slot].unanswered) advance(c, &c->slots[slot], true, true);
         return;
     }
-    slot = end - at < 2 ? -1 : (at[0] << 8 | at[1]) - 1;
+    number = end - at < 2 ? 0 : at[0] << 8 | at[1];
     if (type == PUBREL) {
-        send_acknowledgement(c, PUBCOMP, slot + 1);
+        send_acknowledgement(c, PUBCOMP, number);
         return;
     }
-    if (slot < 0 || slot >= c->window) fail("unexpected packet of type %02x", type);
-    struct slot *s = &c->slots[slot];
+    if (number < 1 || number > 2 * c->window) fail("unexpected packet of type %02x", type);
+    struct slot *s = &c->slots[(number - 1) % c->window];
+    bool is_late = !s->unanswered || number != packet_number(c, s);
     int expected = plan.qos == 1 ? PUBACK : s->second ? PUBCOMP : PUBREC;
     bool right = type == expected && (end - at == 2 || at[2] < REFUSED);
-    if (!right || !s->unanswered) report_wrong("a packet", 8);
-    if (!s->unanswered) { /* answered before */
+    if (!right || is_late) report_wrong("a packet", 8);
+    if (is_late) { /* answered before */
         wrong++;
         return;
     }

@@ -166,8 +166,9 @@ def test_messages_without_effect_are_counted(
 
 
 def test_a_window_is_at_most_the_receive_maximum_of_the_server() -> None:
-    assert measured(1, V5, "")["numbers"] == {1, 2}
-    assert measured(1, V5, "", receive_maximum=1)["numbers"] == {1}
+    """A place in the window uses two identifiers in turn."""
+    assert measured(1, V5, "")["numbers"] == {1, 2, 3, 4}
+    assert measured(1, V5, "", receive_maximum=1)["numbers"] == {1, 2}
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
