@@ -15,7 +15,6 @@ from edge.engine.sessions.session_lifecycle import SessionLifecycle
 from edge.engine.store import meta
 from edge.engine.store.group_commit import Store
 from edge.features.accounts.store import known_logins
-from edge.server.account_turns import AccountTurns
 from edge.server.admission import Admission
 from edge.server.front_processes import FrontProcesses
 from edge.server.login_throttle import LoginThrottle
@@ -60,7 +59,6 @@ class ServerContext:
         unacknowledged_bytes: unacknowledged bytes of all sessions.
         returning_bytes: bytes of messages of ended sessions that wait to be routed again.
         wires: what the wires share.
-        turns: those of the parts of `PartedWork`.
         hashing: the thread that hashes passwords and prepares `OffloadedWork`.
     """
 
@@ -89,7 +87,6 @@ class ServerContext:
         self.returning_bytes = 0
         self.loop = asyncio.get_running_loop()
         self.wires = WireContext(settings.limits)
-        self.turns = AccountTurns()
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
         self.throttle = LoginThrottle(settings.limits)
         self._to_flush: list[Flushable] = []

@@ -213,14 +213,11 @@ class Session(ABC, Generic[R]):
         self.offloading = True
         results: list[bytes] = []
 
-        turns = self._context.turns
-
         def submit() -> None:
-            unit = _RequestUnit(self, request, work.parts[len(results)], size)
-            turns.begin(self.bare, lambda: self._context.store.submit(unit.run, take, size))
+            part = work.parts[len(results)]
+            self._context.store.enqueue(_PartUnit(self, request, part, size, take))
 
         def take(outcome: bytes | EndReason | StoreError) -> None:
-            turns.end(self.bare)
             if isinstance(outcome, bytes) and outcome:  # the session exists
                 results.append(outcome)
                 if len(results) < len(work.parts):
@@ -528,3 +525,26 @@ class _RequestUnit(Unit, Generic[R]):
 
     def answer(self, outcome: bytes | EndReason | StoreError) -> None:
         self._session.complete(self._request, self.size, outcome)
+
+
+class _PartUnit(_RequestUnit[R]):
+    """The unit of one part of a request; `take` gets its outcome."""
+
+    __slots__ = ("_take",)
+
+    def __init__(
+        self,
+        session: Session[R],
+        request: R,
+        work: Work,
+        size: int,
+        take: Callable[[bytes | EndReason | StoreError], None],
+    ) -> None:
+        super().__init__(session, request, work, size)
+        self._take = take
+
+    def turn(self) -> str:
+        return "" if self._session.ended else self._session.bare
+
+    def answer(self, outcome: bytes | EndReason | StoreError) -> None:
+        self._take(outcome)

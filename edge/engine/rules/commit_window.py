@@ -88,7 +88,7 @@ class CommitWindow:
 
     @property
     def lets_others_run(self) -> bool:
-        """Whether `wait` lets the event loop run: there is more than one peer, or none yet."""
+        """Return whether `wait` lets the loop run: there is more than one peer, or none yet."""
         return not 0 < self._average_units < SINGLE
 
     def wake(self) -> None:

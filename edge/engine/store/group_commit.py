@@ -113,6 +113,11 @@ class Unit(ABC):
     def answer(self, outcome: Any) -> None:
         """Take the outcome after the commit, or the `StoreError` because of which there is none."""
 
+    def turn(self) -> str:
+        """Return the account of which a group has at most one such unit, because it takes long;
+        empty if a group may have any number."""
+        return ""
+
     def fail(self, error: StoreError) -> None:
         """Set an error as the outcome."""
         self.outcome = error
@@ -402,12 +407,10 @@ class Store:
             self._wake.clear()
             while self.waiting.units:
                 await self.commit_window.wait()
-                writes = self.writes
                 await self._commit_group()
                 await self._reclaim()
-                has_waited = self.writes > writes and self.commit_window.lets_others_run
-                if self.waiting.units and not has_waited:
-                    await asyncio.sleep(0.0)  # let the loop read and write
+                if self.waiting.units and not self.commit_window.lets_others_run:
+                    await asyncio.sleep(0.0)  # `commit_window.wait` does not let the loop run
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         """Report a bug that has ended the store; nothing is committed any more."""
@@ -484,12 +487,22 @@ class Store:
             _report(error)
 
     def _next_group(self) -> _Group:
-        """Return the next group: the units that have run in memory, then waiting units."""
+        """Return the next group: the units that have run in memory, then waiting units, except
+        those whose account has had its turn."""
         group, self._behind = self._behind, None
         if group is None:
             group = self._new_group()
+        turns: set[str] = set()
+        left: list[Unit] = []
         while self._waiting and not group.is_full():
-            group.add(self._waiting.popleft())
+            unit = self._waiting.popleft()
+            if turn := unit.turn():
+                if turn in turns:
+                    left.append(unit)
+                    continue
+                turns.add(turn)
+            group.add(unit)
+        self._waiting.extendleft(reversed(left))
         return group
 
     def _new_group(self) -> _Group:

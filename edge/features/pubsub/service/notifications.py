@@ -175,11 +175,12 @@ def recipients(context: Context, tx: Transaction, node: Node) -> Sequence[Recipi
     found = store.get(tx, node.name)
     if found is None:
         of_node = store.readers(tx, node.name) or _readers(tx, node)
-        matching, firsts = subscriptions.recipients_matching(tx, node.name)
-        found = _recipients(_notified(context, tx, node, of_node, matching).values())
+        matching = subscriptions.bundles_matching(tx, node.name)
+        by_jid = _notified(context, tx, node, of_node, matching.subscriptions)
+        found = _recipients(by_jid.values())
         if may_cache_access(node):
             size = sum(one.size for one in found)
-            store.keep(tx, node.id, node.name, of_node, found, firsts, size)
+            store.keep(tx, node.id, node.name, of_node, matching, found, size)
     return found
 
 

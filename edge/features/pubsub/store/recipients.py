@@ -1,10 +1,9 @@
 """Cache who gets what is published to each node, and who may publish to it, in memory.
 
 Nodes are known by name, because a publication may need no stored node (`NEW_NODE`). What is cached
-of a node is dropped when the node, its affiliations or its own subscriptions change. A subscription
-to a topic filter that begins or ends keeps what does not depend on filters, so that the recipients
-can be found again without a statement, and they need not be found if it makes no difference to
-them. A change of an account empties the whole of `Transaction.cache`.
+of a node is dropped when the node, its affiliations or its own subscriptions change. A change of
+topic filters drops nothing: if it makes a difference to the recipients, they are found again from
+the rest, without a statement. A change of an account empties the whole of `Transaction.cache`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ CACHED: Final = 8192
 affiliations and publishers; a full cache is emptied."""
 
 CHANGES: Final = 256
-"""Maximum number of changes of filters that are kept; after more, recipients are found again."""
+"""Maximum number of changes of filters that are kept: some groups of units, each with the part of a
+request that subscribes to many filters."""
 
 _CACHE: Final = "recipients"
 
@@ -30,14 +30,23 @@ _CACHE: Final = "recipients"
 class FilterChange(NamedTuple):
     """A subscription to a topic filter that has begun or ended.
 
-    `recipient` is the same text for subscriptions of which a JID gets an item only for the first,
-    and empty if it gets an item for each.
+    `bundle` is the same text for subscriptions of which a JID gets an item only for the first, and
+    empty if it gets an item for this one anyway.
     """
 
-    number: int
+    id: int
     filter: str
-    recipient: str
+    bundle: str
     begins: bool
+
+
+class Matching(NamedTuple):
+    """The subscriptions to filters that match a node's name, of a bundle only the first; its number
+    by `FilterChange.bundle`; and the number of all that match."""
+
+    subscriptions: Sequence[Any]
+    firsts: Mapping[str, int]
+    total: int
 
 
 class Readers:
@@ -58,18 +67,19 @@ class Readers:
 class _Node:
     """The cached part of a node.
 
-    `filters` is the change of filters after which `recipients` were right, `firsts` has the first
-    subscription to a matching filter by `FilterChange.recipient`, `found` is the size of both, and
-    `targets` has the node as each full JID was allowed to publish to it.
+    `recipients` were right after so many changes of filters (`changes`). They were found with
+    `firsts` and the number `matching` of `Matching`. `found` is the size of recipients and firsts,
+    and `targets` has the node as each full JID was allowed to publish to it.
     """
 
-    __slots__ = ("filters", "firsts", "found", "readers", "recipients", "targets")
+    __slots__ = ("changes", "firsts", "found", "matching", "readers", "recipients", "targets")
 
     def __init__(self) -> None:
         self.readers: Readers | None = None
         self.recipients: Sequence[Any] = ()
         self.firsts: Mapping[str, int] = {}
-        self.filters = 0
+        self.matching = 0
+        self.changes = 0
         self.found = 0
         self.targets: dict[str, Any] = {}
 
@@ -81,26 +91,28 @@ class _Node:
 
     def is_affected(self, name: str, change: FilterChange) -> bool:
         """Return whether a change of filters changes the recipients of this node, called `name`."""
-        first = self.firsts.get(change.recipient)
-        if first is not None and not change.begins:
-            return first == change.number
-        return (first is None or change.number < first) and matches(change.filter, name)
+        first = self.firsts.get(change.bundle)
+        if first is None:
+            return matches(change.filter, name)
+        if change.begins:
+            return change.id < first and matches(change.filter, name)
+        return change.id == first
 
 
 class _Cache:
     """The cached nodes by name, and the names of those that are stored.
 
-    `filters` counts the changes of topic filters, `changes` has the last ones, and `size` counts
-    what is cached.
+    `change_count` counts the changes of topic filters, `changes` has the last ones, and `size`
+    counts what is cached.
     """
 
-    __slots__ = ("by_name", "changes", "filters", "names", "size")
+    __slots__ = ("by_name", "change_count", "changes", "names", "size")
 
     def __init__(self) -> None:
         self.by_name: dict[str, _Node] = {}
         self.names: dict[int, str] = {}
         self.changes: deque[FilterChange] = deque(maxlen=CHANGES)
-        self.filters = 0
+        self.change_count = 0
         self.size = 0
 
     def drop(self, name: str) -> None:
@@ -112,16 +124,18 @@ class _Cache:
 def get(tx: Transaction, name: str) -> Sequence[Any] | None:
     """Return the cached recipients of a node; `None` if they are not cached."""
     cache: _Cache | None = tx.cache.get(_CACHE)
-    if cache is None or (found := cache.by_name.get(name)) is None or found.readers is None:
+    found = None if cache is None else cache.by_name.get(name)
+    if cache is None or found is None or found.readers is None:  # only targets are cached
         return None
-    missed = cache.filters - found.filters
+    missed = cache.change_count - found.changes
     if missed:
-        if missed > len(cache.changes):
+        # to look at four changes takes as long as to find recipients again among few filters
+        if missed > min(4 + found.matching // 4, len(cache.changes)):
             return None
         for change in islice(cache.changes, len(cache.changes) - missed, None):
             if found.is_affected(name, change):
                 return None
-        found.filters = cache.filters
+        found.changes = cache.change_count
     return found.recipients
 
 
@@ -137,24 +151,23 @@ def keep(
     id: int,
     name: str,
     of_node: Readers,
+    matching: Matching,
     recipients: Sequence[Any],
-    firsts: Mapping[str, int],
     size: int,
 ) -> None:
     """Cache the recipients of a node's notifications, which are not cached.
 
     Args:
         id: 0 if the node is not stored.
-        firsts: the number of the first subscription to a matching filter, by
-            `FilterChange.recipient`, if that is not empty.
+        matching: with what the recipients were found.
         size: the size of the recipients.
     """
-    size += len(firsts)
+    size += len(matching.firsts)
     more = len(of_node.subscriptions) + len(of_node.affiliations) + size
     cache, node = _node(tx, id, name, more)
     cache.size -= node.size
-    node.readers, node.recipients, node.firsts = of_node, recipients, firsts
-    node.filters, node.found = cache.filters, size
+    node.readers, node.recipients, node.found = of_node, recipients, size
+    node.firsts, node.matching, node.changes = matching.firsts, matching.total, cache.change_count
     cache.size += node.size
 
 
@@ -191,7 +204,7 @@ def note_filter_change(tx: Transaction, change: FilterChange) -> None:
     """Record that a subscription to a topic filter has begun or ended."""
     cache: _Cache | None = tx.cache.get(_CACHE)
     if cache is not None:
-        cache.filters += 1
+        cache.change_count += 1
         cache.changes.append(change)
 
 

@@ -26,7 +26,7 @@ from edge.features.pubsub.rules.subscription import (
     SubscriptionOptions,
 )
 from edge.features.pubsub.store import recipients, retained
-from edge.features.pubsub.store.recipients import FilterChange
+from edge.features.pubsub.store.recipients import FilterChange, Matching
 from edge.topics import Trie
 
 BATCH: Final = 64
@@ -71,22 +71,22 @@ class _FilterIndex(NamedTuple):
     """In-memory index of topic filters.
 
     `plain` maps filters to the numbers of subscriptions that belong to no share, `subscriptions`
-    and `recipients` map these numbers to the subscriptions and to their `_recipient`, if they have
-    one, and `shares` maps filters to queue numbers of shares.
+    and `bundles` map these numbers to the subscriptions and to their `_bundle`, if they have one,
+    and `shares` maps filters to queue numbers of shares.
     """
 
     plain: Trie[int]
     subscriptions: dict[int, Subscription]
-    recipients: dict[int, str]
+    bundles: dict[int, str]
     shares: Trie[int]
 
     def put(self, subscription: Subscription) -> None:
-        """Set a subscription that belongs to no share, and its recipient."""
+        """Set a subscription that belongs to no share, and its bundle."""
         self.subscriptions[subscription.id] = subscription
-        if recipient := _recipient(subscription):
-            self.recipients[subscription.id] = recipient
+        if bundle := _bundle(subscription):
+            self.bundles[subscription.id] = bundle
         else:
-            self.recipients.pop(subscription.id, None)
+            self.bundles.pop(subscription.id, None)
 
 
 _COLUMNS: Final = """
@@ -189,13 +189,13 @@ def remove(tx: Transaction, subscription: Subscription) -> None:
     retained.end(tx, subscription.jid, subscription.id)
     tx.run(_REMOVE, (subscription.id,))
     index: _FilterIndex | None = tx.cache.get(_FILTERS)
-    known = None if index is None else index.subscriptions.get(subscription.id)
-    _note_change(tx, known or subscription, begins=False)
     if index is None or subscription.filter is None:
+        _note_change(tx, subscription, begins=False)
         return
+    _note_change(tx, index.subscriptions.get(subscription.id, subscription), begins=False)
     if subscription.queue is None:
         index.subscriptions.pop(subscription.id, None)
-        index.recipients.pop(subscription.id, None)
+        index.bundles.pop(subscription.id, None)
         index.plain.remove(subscription.filter, subscription.id)
     elif not has_members(tx, subscription.queue):
         index.shares.remove(subscription.filter, subscription.queue)
@@ -205,7 +205,7 @@ def _note_change(tx: Transaction, changed: Subscription, *, begins: bool) -> Non
     if changed.node is not None:
         recipients.forget_node(tx, changed.node)
     elif changed.queue is None and changed.filter is not None:
-        change = FilterChange(changed.id, changed.filter, _recipient(changed), begins)
+        change = FilterChange(changed.id, changed.filter, _bundle(changed), begins)
         recipients.note_filter_change(tx, change)
 
 
@@ -243,15 +243,15 @@ def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
     return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
 
-def recipients_matching(tx: Transaction, name: str) -> tuple[list[Subscription], dict[str, int]]:
-    """Return `plain_matching`, but of those of which a JID gets an item only for the first one this
-    alone; and the numbers of these, by `FilterChange.recipient`."""
+def bundles_matching(tx: Transaction, name: str) -> Matching:
+    """Return the subscriptions of `plain_matching`, but of each bundle only the first."""
     index = _index(tx)
-    of = index.recipients
+    bundles = index.bundles
     last_first = sorted(index.plain.match(name), reverse=True)
-    firsts = {of[id]: id for id in last_first if id in of}
-    alone = [id for id in last_first if id not in of]
-    return [index.subscriptions[id] for id in sorted((*firsts.values(), *alone))], firsts
+    firsts = {bundles[id]: id for id in last_first if id in bundles}
+    others = [id for id in last_first if id not in bundles]
+    found = [index.subscriptions[id] for id in sorted((*firsts.values(), *others))]
+    return Matching(found, firsts, len(last_first))
 
 
 def shares_matching(tx: Transaction, name: str) -> list[int]:
@@ -343,8 +343,8 @@ def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
         index.shares.add(filter, subscription.queue)
 
 
-def _recipient(subscription: Subscription) -> str:
-    """Return `FilterChange.recipient`: the JID and the options."""
+def _bundle(subscription: Subscription) -> str:
+    """Return `FilterChange.bundle`: the JID and the options."""
     options = subscription.options
     if options.delivery.identifier or not options.delivery.only_items:
         return ""

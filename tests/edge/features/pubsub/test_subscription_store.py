@@ -172,18 +172,19 @@ def test_the_first_of_several_subscriptions_stands_for_all(
 
     with in_memory() as connection:
         indexed = IndexedDatabase(connection)
-        indexed.run(lambda tx: subscriptions.recipients_matching(tx, "a"))  # there is an index
+        indexed.run(lambda tx: subscriptions.bundles_matching(tx, "a"))  # there is an index
         added = indexed.run(add)
         indexed.run(change)
         for name in NAMES:
             everything, _shares = indexed.matched(name)
-            found, _firsts = indexed.run(partial(subscriptions.recipients_matching, name=name))
+            found = indexed.run(partial(subscriptions.bundles_matching, name=name))
             first: dict[object, Subscription] = {}
             for one in everything:
                 delivery = one.options.delivery
                 is_alone = delivery.identifier or not delivery.only_items
                 first.setdefault(one.id if is_alone else (one.jid, one.options), one)
-            assert found == list(first.values())
+            assert found.subscriptions == list(first.values())
+            assert found.total == len(everything)
 
 
 def test_members_of_queues_are_no_plain_subscriptions(db: sqlite3.Connection) -> None:
