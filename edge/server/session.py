@@ -214,8 +214,11 @@ class Session(ABC, Generic[R]):
         results: list[bytes] = []
 
         def submit() -> None:
-            part = work.parts[len(results)]
-            self._context.store.enqueue(_PartUnit(self, request, part, size, take))
+            unit = _RequestUnit(self, request, work.parts[len(results)], size)
+            self._context.store.submit(unit.run, take, size, turn=turn)
+
+        def turn() -> str:
+            return "" if self.ended else self.bare
 
         def take(outcome: bytes | EndReason | StoreError) -> None:
             if isinstance(outcome, bytes) and outcome:  # the session exists
@@ -525,26 +528,3 @@ class _RequestUnit(Unit, Generic[R]):
 
     def answer(self, outcome: bytes | EndReason | StoreError) -> None:
         self._session.complete(self._request, self.size, outcome)
-
-
-class _PartUnit(_RequestUnit[R]):
-    """The unit of one part of a request; `take` gets its outcome."""
-
-    __slots__ = ("_take",)
-
-    def __init__(
-        self,
-        session: Session[R],
-        request: R,
-        work: Work,
-        size: int,
-        take: Callable[[bytes | EndReason | StoreError], None],
-    ) -> None:
-        super().__init__(session, request, work, size)
-        self._take = take
-
-    def turn(self) -> str:
-        return "" if self._session.ended else self._session.bare
-
-    def answer(self, outcome: bytes | EndReason | StoreError) -> None:
-        self._take(outcome)

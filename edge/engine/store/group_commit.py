@@ -125,9 +125,9 @@ class Unit(ABC):
 
 
 class _FunctionUnit(Unit):
-    """A unit of two functions."""
+    """A unit of functions."""
 
-    __slots__ = ("_answer", "_work")
+    __slots__ = ("_answer", "_turn", "_work")
 
     def __init__(
         self,
@@ -135,13 +135,18 @@ class _FunctionUnit(Unit):
         answer: Callable[[Any], None],
         size: int,
         heavy: bool,
+        turn: Callable[[], str],
     ) -> None:
         super().__init__(size, heavy)
         self._work = work
         self._answer = answer
+        self._turn = turn
 
     def run(self, tx: Transaction) -> Any:
         return self._work(tx)
+
+    def turn(self) -> str:
+        return self._turn()
 
     def answer(self, outcome: Any) -> None:
         self._answer(outcome)
@@ -339,13 +344,14 @@ class Store:
         size: int = 0,
         *,
         heavy: bool = False,
+        turn: Callable[[], str] = str,
     ) -> None:
         """Run a unit in the next group, and call `answer` with its result or its error.
 
         `size` is the memory that the unit takes while it waits, in bytes. A unit that may wait for
-        the disk is `heavy`.
+        the disk is `heavy`. `turn` is `Unit.turn`; by default it returns an empty text.
         """
-        self.enqueue(_FunctionUnit(work, answer, size, heavy))
+        self.enqueue(_FunctionUnit(work, answer, size, heavy, turn))
 
     def enqueue(self, unit: Unit) -> None:
         """Run a unit in the next group, and call its `answer`."""

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from edge.engine.store.database import MESSAGE_OVERHEAD, MessageBytes, Transacti
 from edge.engine.store.database_thread import DatabaseThread
 from edge.engine.store.events import NewEvent
 from edge.engine.store.group_commit import GroupLimits, Store, UnitLimits
-from edge.engine.store.group_commit import Unit as StoreUnit
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.features.accounts.store import accounts
 from tests.helpers.store import Clock, opened
@@ -111,23 +111,6 @@ async def test_waiting_units_share_a_commit_and_are_answered_after_it_in_order(
     assert answers.committed == [set(names)] * 100
 
 
-class Turn(StoreUnit):
-    """A unit that has to wait for its turn; it writes its name."""
-
-    def __init__(self, name: str, account: str, answers: list[Any]) -> None:
-        super().__init__(10, False)
-        self._name, self._account, self._answers = name, account, answers
-
-    def run(self, tx: Transaction) -> str:
-        return write(self._name)(tx)
-
-    def turn(self) -> str:
-        return self._account
-
-    def answer(self, outcome: str) -> None:
-        self._answers.append(outcome)
-
-
 async def test_a_group_has_one_unit_of_each_account_whose_units_take_turns(
     path: Path, store: Store
 ) -> None:
@@ -135,7 +118,7 @@ async def test_a_group_has_one_unit_of_each_account_whose_units_take_turns(
     units = ("a1", "a"), ("x", ""), ("a2", "a"), ("b1", "b"), ("y", ""), ("a3", "a")
     commits, done = store.commits, asyncio.Event()
     for name, account in units:
-        store.enqueue(Turn(name, account, answers))
+        store.submit(write(name), answers.append, turn=partial(str, account))
     store.on_answered.append(lambda: done.set() if len(answers) == len(units) else None)
     await asyncio.wait_for(done.wait(), 30)
     assert answers == ["a1", "x", "b1", "y", "a2", "a3"]
