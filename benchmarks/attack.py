@@ -102,13 +102,13 @@ def measure(settings: Settings) -> Topic:
             for processes in counts
         }
         most = gateways[PROCESSES[-1]]
-        neighbour = stack.enter_context(_gateway(folder / "attack-beside", PROCESSES[-1]))
+        other = stack.enter_context(_gateway(folder / "attack-beside", PROCESSES[-1]))
         for _ in range(round(settings.choose(ROUNDS, 1))):
             for name in NAMES:
                 for processes, gateway in gateways.items():
                     found[name, processes].append(_run(settings, gateway, name, gateway))
                 if name != QUIET:
-                    beside[name].append(_run(settings, most, name, neighbour))
+                    beside[name].append(_run(settings, most, name, other))
     blocks = (
         f"{CONNECTIONS} connections of MQTT publish {RATE:,} retained messages a second in all at"
         f" QoS 1, to {CONNECTIONS} topics of nine levels, each when it is due; a wait counts from"

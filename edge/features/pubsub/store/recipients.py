@@ -21,8 +21,8 @@ CACHED: Final = 8192
 affiliations and publishers; a full cache is emptied."""
 
 CHANGES: Final = 256
-"""Maximum number of changes of filters that are kept: some groups of units, each with the part of a
-request that subscribes to many filters."""
+"""Maximum number of changes of filters that are kept: while sessions subscribe to many filters,
+about a hundred change between two publications to a node."""
 
 _CACHE: Final = "recipients"
 
@@ -129,7 +129,7 @@ def get(tx: Transaction, name: str) -> Sequence[Any] | None:
         return None
     missed = cache.change_count - found.changes
     if missed:
-        # to look at four changes takes as long as to find recipients again among few filters
+        # beyond that many changes, it takes less time to find the recipients again
         if missed > min(4 + found.matching // 4, len(cache.changes)):
             return None
         for change in islice(cache.changes, len(cache.changes) - missed, None):
